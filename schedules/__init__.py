@@ -21,7 +21,7 @@ from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.ir.types import DType
 from taskmap.ir.util.lazy import lazily
-from taskmap.schedules.common.row_domain import find_rows
+from taskmap.schedules.common.row_domain import find_contiguous_rows
 from taskmap.schedules.common.scheduled import ScheduledKernel
 from taskmap.schedules.common.space import Config, Problem, Space, Template, space_of, unreadable
 from taskmap.schedules.common.stack_limit import STACK_BYTES, local_bytes
@@ -106,7 +106,7 @@ def scheduled(task: Task, target: Target, config: Config | None = None, attempt:
         made = template(task, target)
         if made is not None and local_bytes(made) <= STACK_BYTES:
             return ScheduledKernel(made, name)
-    rows = find_rows(task)
+    rows = find_contiguous_rows(task)
     if rows is not None:
         return ScheduledKernel(schedule_rows(task, rows, target), "cpu.rows")
     return ScheduledKernel(schedule_pointwise(task, target), "cpu.pointwise")

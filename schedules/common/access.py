@@ -50,7 +50,7 @@ def accesses(
     values = Inliner(task, builder, simplifier, dict(readers or {}))
     found: list[tuple[Buffer, tuple[Expr, ...]]] = []
     for buffer, where in outputs:
-        values.at(buffer, where)
+        values.element(buffer, where)
         found.append((buffer, where))
     more(values)
     body = builder.body()
@@ -112,7 +112,7 @@ def memory_order(task: Task, buffer: Buffer) -> list[int]:
     axes = tuple(Var(f"i{d}") for d in range(buffer.rank))
 
     def read(values: Inliner) -> None:
-        values.at(buffer, axes)
+        values.element(buffer, axes)
 
     walks = accesses(task, axes, buffer.shape, (), read)
     best = max(walks, key=lambda w: sum(bool(p) for p in w.steps), default=None)

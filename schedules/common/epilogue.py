@@ -48,7 +48,7 @@ class Epilogue:
     def element(self, values: Inliner, total: Expr, position: dict[Var, Expr]) -> None:
         """Store every output for one sum of the anchor, at ``position`` of its output."""
         axes = {v: values.simplifier(e) for v, e in position.items()}
-        values.folded = {**values.folded, id(self.reduce): total}
+        values.reduced = {**values.reduced, id(self.reduce): total}
         self.replace(values, values.expand(self.stage.body, axes), position)
 
     def replace(self, values: Inliner, value: Expr, position: dict[Var, Expr]) -> None:
@@ -69,4 +69,4 @@ class Epilogue:
         values.readers[self.stage.out] = read
         for out in self.task.outputs:
             place = tuple(values.simplifier(p) for p in positions_in(out, self.stage.out, at))
-            (self.store or self.builder.store)(out, place, values.at(out, place))
+            (self.store or self.builder.store)(out, place, values.element(out, place))

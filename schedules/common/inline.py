@@ -53,11 +53,11 @@ class Inliner:
     simplifier: Simplifier = field(default_factory=Simplifier)
     readers: dict[Buffer, Reader] = field(default_factory=dict)
     memo: dict[tuple[Buffer, tuple[Expr, ...]], Expr] = field(default_factory=dict)
-    folded: dict[int, Expr] = field(default_factory=dict)
+    reduced: dict[int, Expr] = field(default_factory=dict)
 
     def nested(self) -> Inliner:
         """The same values, in a scope for names that end with the current block."""
-        return Inliner(self.task, self.builder, self.simplifier, dict(self.readers), dict(self.memo), self.folded)
+        return Inliner(self.task, self.builder, self.simplifier, dict(self.readers), dict(self.memo), self.reduced)
 
     def bind(self, var: ExprLike, extent: Dim) -> None:
         """Declares a loop variable in [0, extent) to the simplifier; constants (elided loops) need no declaration."""
@@ -69,7 +69,7 @@ class Inliner:
         if isinstance(var, Var):
             self.simplifier.bind_range(var, (0, limit))
 
-    def at(self, buffer: Buffer, indices: Sequence[ExprLike]) -> Expr:
+    def element(self, buffer: Buffer, indices: Sequence[ExprLike]) -> Expr:
         """The element of ``buffer`` at ``indices``."""
         where = tuple(self.simplifier(index(i)) for i in indices)  # type: ignore[arg-type]  # floats never index
         key = (buffer, where)
@@ -104,7 +104,7 @@ class Inliner:
             if isinstance(e, Var):
                 return axes.get(e, e)
             if isinstance(e, Load):
-                return self.at(e.buffer, tuple(visit(i) for i in e.indices))
+                return self.element(e.buffer, tuple(visit(i) for i in e.indices))
             if isinstance(e, Reduce):
                 return self.reduce(e, axes)
             kids = children(e)
@@ -118,8 +118,8 @@ class Inliner:
     def reduce(self, e: Reduce, axes: dict[Var, Expr]) -> Expr:
         """The value of a reduction: serial loops over an accumulator in a register, unless the schedule has reduced it
         already."""
-        if id(e) in self.folded:
-            return self.folded[id(e)]
+        if id(e) in self.reduced:
+            return self.reduced[id(e)]
         if e.op in ("argmax", "argmin"):
             return self._arg_reduce(e, axes)
         b = self.builder
@@ -127,13 +127,13 @@ class Inliner:
         if e.op == "sum" and e.dtype.is_float and count > _PARTIAL:
             wide = wide_sum(e.dtype)
             total = b.allocate(f"{e.op}", wide, (1,), Scope.REGISTER, init=identity(e.op, wide))
-            self._in_parts(e, axes, list(e.axes), total)
+            self._blocked(e, axes, list(e.axes), total)
             return b.let(e.op, cast(total[0], e.dtype))
         total = b.allocate(f"{e.op}", e.dtype, (1,), Scope.REGISTER, init=identity(e.op, e.dtype))
-        self._fold(e, axes, list(e.axes), total)
+        self._loops(e, axes, list(e.axes), total)
         return b.let(e.op, total[0])
 
-    def _fold(self, e: Reduce, axes: dict[Var, Expr], loops: list[tuple[Var, Dim]], total: Buffer) -> None:
+    def _loops(self, e: Reduce, axes: dict[Var, Expr], loops: list[tuple[Var, Dim]], total: Buffer) -> None:
         if not loops:
             value = self.nested().expand(e.body, axes)
             self.builder.store(total, 0, combine(e.op, total[0], value))
@@ -141,9 +141,9 @@ class Inliner:
         (var, extent), rest = loops[0], loops[1:]
         with self.builder.loop(var.name, extent) as i:
             self.bind(i, extent)
-            self.nested()._fold(e, {**axes, var: i}, rest, total)
+            self.nested()._loops(e, {**axes, var: i}, rest, total)
 
-    def _in_parts(self, e: Reduce, axes: dict[Var, Expr], loops: list[tuple[Var, Dim]], total: Buffer) -> None:
+    def _blocked(self, e: Reduce, axes: dict[Var, Expr], loops: list[tuple[Var, Dim]], total: Buffer) -> None:
         """Sums of at most 64 terms each in the type of the terms, added up in f64, so that the rounding error of a long
         sum equals that of a short one.
 
@@ -151,18 +151,18 @@ class Inliner:
         """
         (var, extent), rest = loops[0], loops[1:]
         if not rest:
-            self._axis_in_parts(e, axes, var, extent, total)
+            self._axis_blocked(e, axes, var, extent, total)
             return
         short = (static_size(product([d for _, d in rest])) or _PARTIAL + 1) <= _PARTIAL
         with self.builder.loop(var.name, extent) as i:
             self.bind(i, extent)
             inside = self.nested()
             if short:
-                inside._part(e, total, lambda part: inside._fold(e, {**axes, var: i}, rest, part))
+                inside._part(e, total, lambda part: inside._loops(e, {**axes, var: i}, rest, part))
             else:
-                inside._in_parts(e, {**axes, var: i}, rest, total)
+                inside._blocked(e, {**axes, var: i}, rest, total)
 
-    def _axis_in_parts(self, e: Reduce, axes: dict[Var, Expr], var: Var, extent: Dim, total: Buffer) -> None:
+    def _axis_blocked(self, e: Reduce, axes: dict[Var, Expr], var: Var, extent: Dim, total: Buffer) -> None:
         """Blocked summation along one axis."""
         size = static_size(extent)
         whole: Dim = index(extent) // _PARTIAL if size is None else size // _PARTIAL
@@ -185,7 +185,7 @@ class Inliner:
     def _along(self, e: Reduce, axes: dict[Var, Expr], var: Var, start: Expr, extent: Dim, total: Buffer) -> None:
         with self.builder.loop(var.name, extent) as j:
             self.bind(j, _PARTIAL if static_size(extent) is None else extent)
-            self.nested()._fold(e, {**axes, var: self.simplifier(start + j)}, [], total)
+            self.nested()._loops(e, {**axes, var: self.simplifier(start + j)}, [], total)
 
     def _arg_reduce(self, e: Reduce, axes: dict[Var, Expr]) -> Expr:
         b = self.builder

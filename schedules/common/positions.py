@@ -68,4 +68,4 @@ def store_outputs(
     """Computes every output at a position of the domain, and stores it."""
     for out in outputs:
         place = tuple(values.simplifier(i) for i in positions_in(out, domain, position))
-        b.store(out, place, values.at(out, place))
+        b.store(out, place, values.element(out, place))

@@ -30,7 +30,7 @@ class RecurrencePass:
 
 
 @dataclass(frozen=True, slots=True)
-class RecurrenceFrame:
+class RecurrenceDomain:
     """``stage`` is the recurrence ``e``, cut into ``passes``."""
 
     task: Task
@@ -60,7 +60,7 @@ class RecurrenceFrame:
         return any(isinstance(x, Load) and x.buffer is buffer for value in later for x in walk_exprs(value))
 
 
-def find_recurrence(task: Task) -> RecurrenceFrame | None:
+def find_recurrence(task: Task) -> RecurrenceDomain | None:
     """The recurrence of a task, or None. Raises ScheduleError if it is not the task's only output, or if a product does
     not multiply a tensor of the loop by weights."""
     stage = next((s for s in task.stages if isinstance(s.body, Recurrence)), None)
@@ -68,7 +68,7 @@ def find_recurrence(task: Task) -> RecurrenceFrame | None:
         return None
     if task.outputs != (stage.out,):
         raise ScheduleError(f"the recurrence {stage.label!r} of {task.name!r} is not its only output")
-    return RecurrenceFrame(task, stage, stage.body, _passes(stage.body))
+    return RecurrenceDomain(task, stage, stage.body, _passes(stage.body))
 
 
 def _passes(e: Recurrence) -> tuple[RecurrencePass, ...]:

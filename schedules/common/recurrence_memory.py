@@ -9,7 +9,7 @@ from taskmap.ir.builder import Builder
 from taskmap.ir.construct import cast, index, static_size
 from taskmap.ir.nodes import Buffer, Expr, Scope, Var
 from taskmap.schedules.common.inline import Inliner
-from taskmap.schedules.common.recurrence_domain import RecurrenceFrame, RecurrencePass
+from taskmap.schedules.common.recurrence_domain import RecurrenceDomain, RecurrencePass
 
 At = tuple[Expr, ...]
 
@@ -20,7 +20,7 @@ class RecurrenceMemory:
     ``kept``: the phases that a later pass reads, [*lead, width]. ``now`` and ``next`` number the copies that a step
     reads and writes."""
 
-    frame: RecurrenceFrame
+    frame: RecurrenceDomain
     b: Builder
     scope: Scope
     lead: tuple[int, ...]

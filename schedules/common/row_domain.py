@@ -25,13 +25,13 @@ from taskmap.schedules.common.sampled_equality import equal_on_samples
 class Rows:
     """The iteration domain of a row task: ``full`` is a tensor over all of it, ``reduced`` the axes that make a row."""
 
-    wide: Buffer
-    folded: tuple[int, ...]
+    full: Buffer
+    reduced: tuple[int, ...]
 
     @property
     def kept(self) -> tuple[int, ...]:
         """The axes that number the rows."""
-        return tuple(d for d in range(self.wide.rank) if d not in self.folded)
+        return tuple(d for d in range(self.full.rank) if d not in self.reduced)
 
 
 def same_shape(a: Buffer, b: Buffer) -> bool:
@@ -49,9 +49,9 @@ def rows_of(stage: Stage, e: Reduce) -> Rows | None:
             continue
         places = [(i, size) for i, size in zip(x.indices, x.buffer.shape, strict=True) if static_size(size) != 1]
         wanted = [(v, n) for v, n in summed.items() if static_size(n) != 1]
-        folded = [(i, n) for i, n in places if i in summed]
+        reduced = [(i, n) for i, n in places if i in summed]
         others = [(i, n) for i, n in places if i not in summed]
-        if _same_axes(folded, wanted) and _same_axes(others, list(kept.items())):
+        if _same_axes(reduced, wanted) and _same_axes(others, list(kept.items())):
             return Rows(x.buffer, tuple(d for d, i in enumerate(x.indices) if i in summed))
     return None
 
@@ -61,27 +61,27 @@ def _same_axes(a: Sequence[tuple[Expr, Dim]], b: Sequence[tuple[Expr, Dim]]) -> 
     return len(a) == len(b) and all(i is j and (m is n or m == n) for (i, m), (j, n) in zip(a, b, strict=True))
 
 
-def find_frame(task: Task) -> Rows | None:
+def find_rows(task: Task) -> Rows | None:
     """The rows of a task whose reductions all reduce the same axes of tensors of one shape, wherever these axes lie in
     memory; else None."""
     found: Rows | None = None
     for stage in task.stages:
         for e in reductions_of(stage):
             rows = rows_of(stage, e)
-            if rows is None or (found and (rows.folded != found.folded or not same_shape(rows.wide, found.wide))):
+            if rows is None or (found and (rows.reduced != found.reduced or not same_shape(rows.full, found.full))):
                 return None
             found = found or rows
     return found
 
 
-def find_rows(task: Task) -> Rows | None:
-    """The rows of a task (``find_rows``) if the elements of each lie together in memory, else None."""
-    found = find_frame(task)
+def find_contiguous_rows(task: Task) -> Rows | None:
+    """The rows of a task (``find_contiguous_rows``) if the elements of each lie together in memory, else None."""
+    found = find_rows(task)
     if found is None:
         return None
-    steps = memory_order(task, found.wide)
-    inner = [d for d in steps if static_size(found.wide.shape[d]) != 1][-1:]
-    return found if inner and inner[0] in found.folded else None
+    steps = memory_order(task, found.full)
+    inner = [d for d in steps if static_size(found.full.shape[d]) != 1][-1:]
+    return found if inner and inner[0] in found.reduced else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class RowDomain:
     task: Task
     rows: Rows
 
-    def levels(self) -> dict[Buffer, int]:
+    def depths(self) -> dict[Buffer, int]:
         """For each stage, the number of reductions that must be finished before it can be computed."""
         level: dict[Buffer, int] = {}
         reducing = {s.out: bool(reductions_of(s)) for s in self.task.stages}
@@ -100,47 +100,47 @@ class RowDomain:
             level[stage.out] = max((level[n] + reducing[n] for n in needs), default=0)
         return level
 
-    def is_wide(self, buffer: Buffer) -> bool:
+    def is_full(self, buffer: Buffer) -> bool:
         """True if a tensor has one element for every element of the rows."""
-        return same_count(buffer.shape, self.rows.wide.shape)
+        return same_count(buffer.shape, self.rows.full.shape)
 
     def axes(self) -> tuple[Var, ...]:
         """Fresh variables for the axes of the full tensor."""
-        return tuple(Var(f"i{d}") for d in range(self.rows.wide.rank))
+        return tuple(Var(f"i{d}") for d in range(self.rows.full.rank))
 
     def walks(self, axes: tuple[Var, ...], stages: Sequence[Stage] | None = None) -> list[MemoryStep]:
         """Every memory access, in terms of ``axes``, that stores the full outputs among ``stages`` (default: all) and
         evaluates the operands of their reductions. Results of reductions count as known, and are not reduced again."""
-        wide = self.rows.wide
+        full = self.rows.full
         chosen = self.task.stages if stages is None else stages
         outs = [
-            (s.out, positions_in(s.out, wide, axes))
+            (s.out, positions_in(s.out, full, axes))
             for s in chosen
-            if s.out in self.task.outputs and self.is_wide(s.out) and not reductions_of(s)
+            if s.out in self.task.outputs and self.is_full(s.out) and not reductions_of(s)
         ]
         known = {s.out: _constant(s.out) for s in self.task.stages if reductions_of(s)}
 
         def bodies(values: Inliner) -> None:
             for stage in chosen:
                 for e in reductions_of(stage):
-                    values.expand(e.body, {**self.at_row(stage, axes), **self.in_fold(e, axes)})
+                    values.expand(e.body, {**self.at_row(stage, axes), **self.in_reduction(e, axes)})
 
-        return accesses(self.task, axes, wide.shape, outs, bodies, known)
+        return accesses(self.task, axes, full.shape, outs, bodies, known)
 
     def runs(self, walks: Sequence[MemoryStep]) -> list[list[int]]:
         """The reduced axes in storage order, merged if every access allows it; the last run is contiguous."""
-        wide = self.rows.wide
-        order = [d for d in memory_order(self.task, wide) if d in self.rows.folded]
-        return merged_axes(order, wide.shape, walks) or [[order[-1]]]
+        full = self.rows.full
+        order = [d for d in memory_order(self.task, full) if d in self.rows.reduced]
+        return merged_axes(order, full.shape, walks) or [[order[-1]]]
 
     def kept(self) -> list[int]:
         """The axes that number the rows, in storage order."""
-        return [d for d in memory_order(self.task, self.rows.wide) if d in self.rows.kept]
+        return [d for d in memory_order(self.task, self.rows.full) if d in self.rows.kept]
 
     def at_row(self, stage: Stage, at: Sequence[Expr]) -> dict[Var, Expr]:
         """The axes of a per-row stage at the element that belongs to the row of ``at``."""
-        wide = self.rows.wide.shape
-        kept = [(at[d], wide[d]) for d in self.rows.kept if static_size(wide[d]) != 1]
+        full = self.rows.full.shape
+        kept = [(at[d], full[d]) for d in self.rows.kept if static_size(full[d]) != 1]
         own = [d for d, size in enumerate(stage.shape) if static_size(size) != 1]
         found: list[Expr] = [index(0)] * len(stage.axes)
         sizes = [([stage.shape[d]], [n]) for d, (_, n) in zip(own, kept, strict=False)]
@@ -151,18 +151,18 @@ class RowDomain:
         require_count(self.task, [stage.out], [n for _, n in kept])
         return dict(zip(stage.axes, unravel(flatten(kept), stage.shape), strict=True))
 
-    def in_fold(self, e: Reduce, at: Sequence[Expr]) -> dict[Var, Expr]:
+    def in_reduction(self, e: Reduce, at: Sequence[Expr]) -> dict[Var, Expr]:
         """The summed axes of a reduction."""
-        wide = self.rows.wide.shape
-        places = iter(at[d] for d in self.rows.folded if static_size(wide[d]) != 1)
+        full = self.rows.full.shape
+        places = iter(at[d] for d in self.rows.reduced if static_size(full[d]) != 1)
         return {v: index(0) if static_size(n) == 1 else next(places) for v, n in e.axes}
 
-    def in_wide(self, buffer: Buffer, where: Sequence[Expr]) -> list[Expr]:
+    def in_full(self, buffer: Buffer, where: Sequence[Expr]) -> list[Expr]:
         """The position in ``rows.full`` of an element of another full tensor."""
-        wide = self.rows.wide
-        if same_shape(buffer, wide):
+        full = self.rows.full
+        if same_shape(buffer, full):
             return list(where)
-        return list(unravel(flatten(list(zip(where, buffer.shape, strict=True))), wide.shape))
+        return list(unravel(flatten(list(zip(where, buffer.shape, strict=True))), full.shape))
 
     def require_row(
         self, stage: Stage, where: Sequence[Expr], here: Sequence[Expr], shape: Sequence[Dim], values: Inliner
@@ -197,4 +197,4 @@ def is_exact(e: Expr, task: Task) -> bool:
 
 def row_length(rows: Rows) -> Dim:
     """The number of elements in a row."""
-    return product([rows.wide.shape[d] for d in rows.folded])
+    return product([rows.full.shape[d] for d in rows.reduced])

@@ -20,7 +20,7 @@ from taskmap.schedules.common.inline import combine
 
 
 @dataclass(frozen=True, slots=True)
-class ScatterFrame:
+class ScatterDomain:
     """``stage`` is the scatter ``e``; ``followed`` maps a dimension of the result to the number of a source axis."""
 
     task: Task
@@ -62,7 +62,7 @@ class ScatterFrame:
         return product([self.e.axes[k][1] for k in self.walked])
 
 
-def find_scatter(task: Task) -> ScatterFrame | None:
+def find_scatter(task: Task) -> ScatterDomain | None:
     """The scatter of a task, or None. Raises ScheduleError if it is not the task's only output."""
     stage = next((s for s in task.stages if isinstance(s.body, Scatter)), None)
     if stage is None or not isinstance(stage.body, Scatter):
@@ -75,4 +75,4 @@ def find_scatter(task: Task) -> ScatterFrame | None:
     for d, at in enumerate(e.at):
         if isinstance(at, Var) and at in numbers and numbers[at] not in followed.values():
             followed[d] = numbers[at]
-    return ScatterFrame(task, stage, e, followed)
+    return ScatterDomain(task, stage, e, followed)

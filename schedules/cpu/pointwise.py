@@ -133,11 +133,11 @@ def work(task: Task, shape: Sequence[Dim]) -> int | None:
         here = static_size(product(stage.shape))
         if here is None:
             return None
-        folded = 1
+        reduced = 1
         calls = 1
         for e in walk_exprs(stage.body):
             if isinstance(e, Reduce):
-                folded *= static_size(product([d for _, d in e.axes])) or 1024
+                reduced *= static_size(product([d for _, d in e.axes])) or 1024
             calls += 10 * isinstance(e, Call)
-        total += min(here, size) * folded * calls
+        total += min(here, size) * reduced * calls
     return max(total, size)

@@ -26,7 +26,7 @@ from taskmap.ir.task import Task
 from taskmap.ir.types import DType
 from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.common.loops import column_groups, each_column, parallel_grid
-from taskmap.schedules.common.recurrence_domain import RecurrenceFrame, RecurrencePass, find_recurrence
+from taskmap.schedules.common.recurrence_domain import RecurrenceDomain, RecurrencePass, find_recurrence
 from taskmap.schedules.common.recurrence_memory import RecurrenceMemory
 from taskmap.schedules.cpu.matmul.microkernel import emit_tile
 from taskmap.schedules.cpu.support.kernels import kernel_of
@@ -45,7 +45,7 @@ def schedule_recurrence(task: Task, target: Target) -> Kernel | None:
 
 @dataclass(slots=True)
 class _Plan:
-    frame: RecurrenceFrame
+    frame: RecurrenceDomain
     target: Target
     b: Builder = field(default_factory=Builder)
 
@@ -194,7 +194,7 @@ class _Block:
             for j, inside in each_column(self.b, values, column_groups(size, self.plan.lanes)):
                 if tile is not None:
                     sums = {id(p): tile[i, j + g * size] for g, p in enumerate(part.products)}
-                    inside.folded = {**inside.folded, **sums}
+                    inside.reduced = {**inside.reduced, **sums}
                 known = {**self.position(i, first + j), self.plan.frame.e.step: step}
                 self.memory.step(inside, part, (i, first + j), known, result)
 

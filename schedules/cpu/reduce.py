@@ -76,20 +76,20 @@ class RowLoop:
     b: Builder
     extents: Sequence[Dim]
     lanes: int
-    folds: Sequence[Reduction]
+    reductions: Sequence[Reduction]
     store: Callable[[Inliner, At], None]
     cheap: bool = False
 
     def run(self, values: Inliner, parallel: bool = False) -> list[Expr]:
         """The results of the reductions; ``parallel`` divides the row among cores."""
         if parallel:
-            return self._in_parts(values)
-        if not any(f.rounds for f in self.folds):
-            return self._straight(values, (), self.extents, index(0))
+            return self._parallel(values)
+        if not any(f.rounds for f in self.reductions):
+            return self._one_block(values, (), self.extents, index(0))
         depth = next((d for d in range(len(self.extents)) if self._is_short(self.extents[d:])), None)
         if depth == 0:
-            return self._straight(values, (), self.extents, index(0))
-        return self._in_blocks(values) if depth is None else self._in_spans(values, depth)
+            return self._one_block(values, (), self.extents, index(0))
+        return self._blocked(values) if depth is None else self._per_outer_step(values, depth)
 
     @property
     def block(self) -> int:
@@ -100,7 +100,7 @@ class RowLoop:
         size = static_size(product(extents))
         return size is not None and size <= self.block
 
-    def _straight(self, values: Inliner, prefix: At, extents: Sequence[Dim], first: Expr) -> list[Expr]:
+    def _one_block(self, values: Inliner, prefix: At, extents: Sequence[Dim], first: Expr) -> list[Expr]:
         """One set of accumulators for positions of ``extents`` behind ``prefix``; ``first`` is added to the first of
         their indices."""
         *outer, inner = extents
@@ -113,14 +113,14 @@ class RowLoop:
                 head, *tail = (*at, i)
                 position = (*prefix, head + first, *tail)
                 self.store(local, position)
-                for number, f in enumerate(self.folds):
+                for number, f in enumerate(self.reductions):
                     cell = acc.cells[number, width, turn]
                     self.b.store(cell, (lane,), combine(f.op, cell[lane], f.value(local, position)))
 
             group = acc.turns * self.lanes
             done = values.simplifier(index(inner) // group * group) if acc.turns > 1 else index(0)
             if acc.turns > 1:
-                self._in_turns(values.nested(), inner, acc.turns, element)
+                self._interleaved(values.nested(), inner, acc.turns, element)
             rest = values.simplifier(index(inner) - done)
             known = static_size(rest)
             inside = values.nested()
@@ -130,7 +130,7 @@ class RowLoop:
             )  # fmt: skip
         return acc.totals()
 
-    def _in_turns(self, values: Inliner, inner: Dim, turns: int, element: Callable[..., None]) -> None:
+    def _interleaved(self, values: Inliner, inner: Dim, turns: int, element: Callable[..., None]) -> None:
         """Whole groups of vectors, each vector of a group into an accumulator of its own."""
         count = values.simplifier(index(inner) // (turns * self.lanes))
         with self.b.loop("t", count) as t:
@@ -141,16 +141,16 @@ class RowLoop:
                     inside.bind(lane, self.lanes)
                     element(t * (turns * self.lanes) + (turn * self.lanes + lane), inside, self.lanes, lane, turn)
 
-    def _in_spans(self, values: Inliner, depth: int) -> list[Expr]:
+    def _per_outer_step(self, values: Inliner, depth: int) -> list[Expr]:
         """Accumulators for the loops from ``depth`` on, their results reduced one after another."""
         totals = self._totals()
         with self.b.grid([f"s{d}" for d in range(depth)], [index(n) for n in self.extents[:depth]]) as prefix:
             for v, size in zip(prefix, self.extents[:depth], strict=True):
                 values.bind(v, size)
-            self._into(totals, self._straight(values.nested(), prefix, self.extents[depth:], index(0)))
+            self._into(totals, self._one_block(values.nested(), prefix, self.extents[depth:], index(0)))
         return self._results(totals)
 
-    def _in_blocks(self, values: Inliner) -> list[Expr]:
+    def _blocked(self, values: Inliner) -> list[Expr]:
         """Accumulators for every block of the innermost loop."""
         *outer, inner = self.extents
         totals = self._totals()
@@ -161,15 +161,15 @@ class RowLoop:
             with self.b.loop("block", blocks) as k:
                 inside = values.nested()
                 inside.bind(k, static_size(blocks) or blocks)
-                self._into(totals, self._straight(inside, prefix, [self.block], k * self.block))
+                self._into(totals, self._one_block(inside, prefix, [self.block], k * self.block))
             rest = values.simplifier(index(inner) - blocks * self.block)
             known = static_size(rest)
             if known != 0:
                 last: list[Dim] = [rest if known is None else known]
-                self._into(totals, self._straight(values.nested(), prefix, last, blocks * self.block))
+                self._into(totals, self._one_block(values.nested(), prefix, last, blocks * self.block))
         return self._results(totals)
 
-    def _in_parts(self, values: Inliner) -> list[Expr]:
+    def _parallel(self, values: Inliner) -> list[Expr]:
         """The outermost loop in parts, divided among cores; their results are reduced in order."""
         length, *inner = self.extents
         grain = _UNROLL * self.lanes if not inner else 1
@@ -180,14 +180,14 @@ class RowLoop:
         parts = ceil_div(length, chunk)
         room = static_size(parts) or 0
         b = self.b
-        partial = [b.allocate(f"parts_{f.op}", f.dtype, (room,)) for f in self.folds]
+        partial = [b.allocate(f"parts_{f.op}", f.dtype, (room,)) for f in self.reductions]
         with b.loop("part", parts, LoopKind.PARALLEL) as p:
             inside = values.nested()
             inside.bind(p, parts)
             first = inside.simplifier(p * chunk)
             count = b.let("count", inside.simplifier(minimum(index(length) - first, chunk)))
             inside.bind_value(count, chunk)
-            for cell, total in zip(partial, self._straight(inside, (), [count, *inner], first), strict=True):
+            for cell, total in zip(partial, self._one_block(inside, (), [count, *inner], first), strict=True):
                 b.store(cell, p, total)
         totals = self._totals()
         with b.loop("part", parts) as p:
@@ -195,14 +195,16 @@ class RowLoop:
         return self._results(totals)
 
     def _totals(self) -> list[Buffer]:
-        return [self.b.allocate(f.op, f.wide, (1,), Scope.REGISTER, init=identity(f.op, f.wide)) for f in self.folds]
+        return [
+            self.b.allocate(f.op, f.wide, (1,), Scope.REGISTER, init=identity(f.op, f.wide)) for f in self.reductions
+        ]
 
     def _into(self, totals: Sequence[Buffer], results: Sequence[Expr]) -> None:
-        for f, total, result in zip(self.folds, totals, results, strict=True):
+        for f, total, result in zip(self.reductions, totals, results, strict=True):
             self.b.store(total, 0, combine(f.op, total[0], cast(result, f.wide)))
 
     def _results(self, totals: Sequence[Buffer]) -> list[Expr]:
-        return [self.b.let(f.op, cast(total[0], f.dtype)) for f, total in zip(self.folds, totals, strict=True)]
+        return [self.b.let(f.op, cast(total[0], f.dtype)) for f, total in zip(self.reductions, totals, strict=True)]
 
 
 class _Accumulators:
@@ -211,7 +213,7 @@ class _Accumulators:
 
     def __init__(self, walk: RowLoop, inner: Dim) -> None:
         size = static_size(inner)
-        many = walk.folds and walk.cheap and walk.lanes > 1
+        many = walk.reductions and walk.cheap and walk.lanes > 1
         self.walk = walk
         self.turns = _UNROLL if many and (size is None or size >= 2 * _UNROLL * walk.lanes) else 1
         rest = size if size is None else size % (self.turns * walk.lanes) if self.turns > 1 else size
@@ -220,7 +222,7 @@ class _Accumulators:
         self.keys = list(keys)
         b = walk.b
         self.cells: dict[tuple[int, int, int], Buffer] = {}
-        for number, f in enumerate(walk.folds):
+        for number, f in enumerate(walk.reductions):
             for width, turn in self.keys:
                 cell = b.allocate(f"{f.op}{width}", f.dtype, (width,), Scope.REGISTER)
                 b.store(cell, (_lanes(width),), widen(f.start, width))
@@ -228,7 +230,7 @@ class _Accumulators:
 
     def totals(self) -> list[Expr]:
         """The result of each reduction over all its accumulators."""
-        return [self._total(number, f) for number, f in enumerate(self.walk.folds)]
+        return [self._total(number, f) for number, f in enumerate(self.walk.reductions)]
 
     def _total(self, number: int, f: Reduction) -> Expr:
         total: Expr | None = None

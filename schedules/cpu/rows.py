@@ -66,30 +66,30 @@ class _Plan:
     alone: bool = False
 
     def kernel(self) -> Kernel:
-        wide = self.rows.wide
+        full = self.rows.full
         for out in self.task.outputs:
-            if not self.frame.is_wide(out):
-                require_count(self.task, [out], [wide.shape[d] for d in self.rows.kept])
+            if not self.frame.is_full(out):
+                require_count(self.task, [out], [full.shape[d] for d in self.rows.kept])
         self.lanes = self.target.lanes(vector_bytes(self.task))
         self.runs = self.frame.runs(self.frame.walks(self.frame.axes()))
-        level = self.frame.levels()
+        level = self.frame.depths()
         values = Inliner(self.task, self.b)
         kept = self.frame.kept()
-        parallel = (work(self.task, wide.shape) or _PARALLEL_ABOVE) >= _PARALLEL_ABOVE
-        count = static_size(product([wide.shape[d] for d in self.rows.kept]))
+        parallel = (work(self.task, full.shape) or _PARALLEL_ABOVE) >= _PARALLEL_ABOVE
+        count = static_size(product([full.shape[d] for d in self.rows.kept]))
         length = static_size(row_length(self.rows))
         self.alone = count is not None and count < 2 * self.target.cores and (length or 0) >= _LONG_ROW
-        extents = [wide.shape[d] for d in kept]
+        extents = [full.shape[d] for d in kept]
         names = [f"r{d}" for d in kept]
         with parallel_grid(self.b, names, extents, values, parallel and not self.alone, 8 * self.target.cores) as at:
-            position: list[Expr] = [index(0)] * wide.rank
+            position: list[Expr] = [index(0)] * full.rank
             for d, i in zip(kept, at, strict=True):
                 position[d] = i
             self.row = tuple(position)
             inside = values.nested()
             for number in range(max(level.values()) + 1):
                 self.run_pass(number, level, inside)
-        size = "x".join(print_dim(wide.shape[d]) for d in self.rows.folded)
+        size = "x".join(print_dim(full.shape[d]) for d in self.rows.reduced)
         note = f"cpu.rows(row={size}, passes={max(level.values()) + 1}, lanes={self.lanes})"
         return kernel_of(self.task, self.b, note)
 
@@ -97,8 +97,8 @@ class _Plan:
         """One pass: its reductions and full outputs in one walk along the row, then its per-row values."""
         stages = [s for s in self.task.stages if level[s.out] == number]
         folding = [(s, e) for s in stages for e in reductions_of(s)]
-        wide = [s for s in stages if s.out in self.task.outputs and self.frame.is_wide(s.out)]
-        outputs = [s for s in wide if not reductions_of(s)]
+        full = [s for s in stages if s.out in self.task.outputs and self.frame.is_full(s.out)]
+        outputs = [s for s in full if not reductions_of(s)]
         kept: list[Stage] = []
         for s in stages:
             if s not in outputs and self.worth_keeping(s, level):
@@ -114,13 +114,13 @@ class _Plan:
         for s in stages:
             if s.out in self.task.outputs and s not in outputs:
                 where = tuple(self.frame.at_row(s, self.row).values())
-                self.b.store(s.out, where, values.at(s.out, where))
+                self.b.store(s.out, where, values.element(s.out, where))
 
     def worth_keeping(self, stage: Stage, level: dict[Buffer, int]) -> bool:
         """True if a full value is expensive enough, and needed in a later pass, to be kept in a row buffer."""
-        if reductions_of(stage) or not self.frame.is_wide(stage.out) or stage.out in self.task.outputs:
+        if reductions_of(stage) or not self.frame.is_full(stage.out) or stage.out in self.task.outputs:
             return False
-        if not same_shape(stage.out, self.rows.wide):
+        if not same_shape(stage.out, self.rows.full):
             return False
         if not any(isinstance(e, Call) for e in walk_exprs(stage.body)):
             return False
@@ -147,7 +147,7 @@ class _Plan:
         values: Inliner,
     ) -> None:
         """One walk along the row for sums, extrema and stores; another for the positions of ``winners``."""
-        extents = [product([self.rows.wide.shape[a] for a in run]) for run in self.runs]
+        extents = [product([self.rows.full.shape[a] for a in run]) for run in self.runs]
         cheap = not any(isinstance(e, Call) for s in self.task.stages for e in walk_exprs(s.body))
 
         def store(local: Inliner, at: tuple[Expr, ...]) -> None:
@@ -155,13 +155,13 @@ class _Plan:
             for s in stores:
                 self.keep(s, position, local)
 
-        folds = [
+        reductions = [
             Reduction(_EXTREME.get(e.op, e.op), e.body.dtype, self.value_of(s, e)) for s, e in (*folding, *winners)
         ]
-        totals = RowLoop(self.b, extents, self.lanes, folds, store, cheap).run(values, self.alone)
+        totals = RowLoop(self.b, extents, self.lanes, reductions, store, cheap).run(values, self.alone)
         for s in stores:
             values.readers[s.out] = self.reader(s, values)
-        values.folded.update({id(e): t for (_, e), t in zip(folding, totals, strict=False)})
+        values.reduced.update({id(e): t for (_, e), t in zip(folding, totals, strict=False)})
         if not winners:
             return
         places = [
@@ -171,12 +171,12 @@ class _Plan:
         found = RowLoop(self.b, extents, self.lanes, places, lambda local, at: None, cheap).run(
             values.nested(), self.alone
         )
-        values.folded.update({id(e): place for (_, e), place in zip(winners, found, strict=True)})
+        values.reduced.update({id(e): place for (_, e), place in zip(winners, found, strict=True)})
 
     def value_of(self, stage: Stage, e: Reduce) -> Callable[[Inliner, tuple[Expr, ...]], Expr]:
         """The operand of a reduction, at a position along the row."""
         here = self.frame.at_row(stage, self.row)
-        return lambda local, at: local.expand(e.body, {**here, **self.frame.in_fold(e, self.position(at))})
+        return lambda local, at: local.expand(e.body, {**here, **self.frame.in_reduction(e, self.position(at))})
 
     def place_of(self, stage: Stage, e: Reduce, best: Expr) -> Callable[[Inliner, tuple[Expr, ...]], Expr]:
         """The number of an element if it equals the best (a NaN beats all), else a number larger than any."""
@@ -186,14 +186,14 @@ class _Plan:
         def place(local: Inliner, at: tuple[Expr, ...]) -> Expr:
             x = value(local, at)
             wins = eq(x, best) | ne(x, x) if x.dtype.is_float else eq(x, best)
-            return select(wins, self.frame.in_fold(e, self.position(at))[axis], identity("min", i64))
+            return select(wins, self.frame.in_reduction(e, self.position(at))[axis], identity("min", i64))
 
         return place
 
     def position(self, at: Sequence[Expr]) -> tuple[Expr, ...]:
         """The full position of an element of the row."""
         where = list(self.row)
-        shape = self.rows.wide.shape
+        shape = self.rows.full.shape
         for run, i in zip(self.runs, at, strict=True):
             for d, axis in enumerate(run):
                 below = product([shape[a] for a in run[d + 1 :]])
@@ -204,8 +204,8 @@ class _Plan:
     def keep(self, stage: Stage, position: tuple[Expr, ...], local: Inliner) -> None:
         """Computes a full stage at ``position`` and stores it in its output or its row buffer, for later passes."""
         out = stage.out
-        where = tuple(local.simplifier(i) for i in positions_in(out, self.rows.wide, position))
-        value = local.at(out, where)
+        where = tuple(local.simplifier(i) for i in positions_in(out, self.rows.full, position))
+        value = local.element(out, where)
         row_buffer = self.saved.get(out)
         if row_buffer is None:
             self.b.store(out, where, value)
@@ -215,18 +215,18 @@ class _Plan:
     def in_row(self, position: Sequence[Expr]) -> Expr:
         """The number of an element within its row, reduced axes in their logical order."""
         flat: Expr = index(0)
-        for a in self.rows.folded:
-            flat = flat * self.rows.wide.shape[a] + position[a]
+        for a in self.rows.reduced:
+            flat = flat * self.rows.full.shape[a] + position[a]
         return flat
 
     def reader(self, stage: Stage, values: Inliner) -> Reader:
         """The reader through which later passes read a full stage that was kept."""
-        row_buffer, wide = self.saved.get(stage.out), self.rows.wide
+        row_buffer, full = self.saved.get(stage.out), self.rows.full
 
         def read(where: tuple[Expr, ...]) -> Expr:
-            at = self.frame.in_wide(stage.out, where)
+            at = self.frame.in_full(stage.out, where)
             kept = self.rows.kept
-            shape = [wide.shape[d] for d in kept]
+            shape = [full.shape[d] for d in kept]
             self.frame.require_row(stage, [at[d] for d in kept], [self.row[d] for d in kept], shape, values)
             return self.b.let(stage.label, stage.out[where] if row_buffer is None else row_buffer[self.in_row(where)])
 

@@ -26,7 +26,7 @@ from taskmap.ir.task import Task
 from taskmap.schedules.common.access import storage_order
 from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.common.loops import parallel_grid, vector_loop
-from taskmap.schedules.common.scatter_domain import ScatterFrame, find_scatter
+from taskmap.schedules.common.scatter_domain import ScatterDomain, find_scatter
 from taskmap.schedules.cpu.pointwise import vector_bytes
 from taskmap.schedules.cpu.support.kernels import kernel_of
 
@@ -67,7 +67,7 @@ def schedule_scatter(task: Task, target: Target) -> Kernel | None:
 
 @dataclass(slots=True)
 class _Plan:
-    frame: ScatterFrame
+    frame: ScatterDomain
     target: Target
     b: Builder = field(default_factory=Builder)
 

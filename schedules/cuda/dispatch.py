@@ -9,7 +9,7 @@ from taskmap.ir.nodes import Kernel
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.schedules.common.access import same_count
-from taskmap.schedules.common.row_domain import Rows, find_frame, find_rows, reductions_of, row_length
+from taskmap.schedules.common.row_domain import Rows, find_contiguous_rows, find_rows, reductions_of, row_length
 from taskmap.schedules.common.scheduled import ScheduledKernel
 from taskmap.schedules.cuda.matmul.problem_view import Gemm, find_product
 from taskmap.schedules.cuda.pointwise import schedule_pointwise
@@ -40,12 +40,12 @@ def _schedule(task: Task, target: Target, attempt: int) -> ScheduledKernel:
         kernel = template(task, target)
         if kernel is not None:
             return ScheduledKernel(kernel, name)
-    rows = find_rows(task)
+    rows = find_contiguous_rows(task)
     product = find_product(task)
     if product is not None and not (rows is not None and is_thin(product)):
         config = choose(product, target, attempt)
         return ScheduledKernel(schedule_config(product, config, target), "cuda.matmul", config, attempt + 1)
-    columns = find_frame(task) if rows is None else rows
+    columns = find_rows(task) if rows is None else rows
     if columns is not None and (rows is not None or is_deep(columns) or not each_alone(task)):
         return ScheduledKernel(schedule_rows(task, columns, target), "cuda.rows")
     return ScheduledKernel(schedule_pointwise(task, target), "cuda.pointwise")

@@ -24,7 +24,7 @@ from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.common.positions import position_of, positions_in, store_outputs
 from taskmap.schedules.common.transpose_domain import find_transpose
 from taskmap.schedules.cuda.support.launch import WARP, Launch
-from taskmap.schedules.cuda.support.one_thread_per_vector import each_unit
+from taskmap.schedules.cuda.support.one_thread_per_vector import one_thread_each
 from taskmap.schedules.cuda.support.vectors import fills, vector_lanes
 from taskmap.schedules.cuda.transpose import schedule_transpose
 
@@ -51,8 +51,8 @@ def schedule_pointwise(task: Task, target: Target) -> Kernel:
     order = [r for r in range(len(runs)) if r != inner] + [inner]
     runs, extents = [runs[r] for r in order], [extents[r] for r in order]
     lanes = vector_lanes(walks, axes, runs[-1], domain.shape)
-    units = [*extents[:-1], ceil_div(extents[-1], lanes)]
-    with each_unit(task, units, target) as (launch, values, (*outer, vector)):
+    items = [*extents[:-1], ceil_div(extents[-1], lanes)]
+    with one_thread_each(task, items, target) as (launch, values, (*outer, vector)):
         b = launch.b
 
         def element(at: Expr, local: Inliner) -> None:

@@ -152,7 +152,7 @@ class _Here:
 
 
 @dataclass(slots=True)
-class _Fold:
+class _Reduction:
     """A reduction of one pass: ``cells`` hold, for each place in a vector, the partial result; for a long sum, that of
     the current chain, and ``total`` the sum of the chains before it."""
 
@@ -184,21 +184,21 @@ class _Plan:
     shared: CrossBlockReduction | None = None
 
     @property
-    def wide(self) -> Buffer:
-        return self.frame.rows.wide
+    def full(self) -> Buffer:
+        return self.frame.rows.full
 
     def kernel(self) -> Kernel:
-        wide, frame = self.wide, self.frame
+        full, frame = self.full, self.frame
         for out in self.task.outputs:
-            if not frame.is_wide(out):
-                require_count(self.task, [out], [wide.shape[d] for d in frame.rows.kept])
+            if not frame.is_full(out):
+                require_count(self.task, [out], [full.shape[d] for d in frame.rows.kept])
         self.axes = frame.axes()
         self.walks = frame.walks(self.axes)
         self.runs = frame.runs(self.walks)
-        extents = [product([wide.shape[a] for a in run]) for run in self.runs]
+        extents = [product([full.shape[a] for a in run]) for run in self.runs]
         kept = frame.kept()
-        rows = product([wide.shape[d] for d in kept])
-        level = frame.levels()
+        rows = product([full.shape[d] for d in kept])
+        level = frame.depths()
         self.passes = max(level.values()) + 1
         self.config = self.given or self.choose(rows, extents)
         c = self.config
@@ -221,12 +221,12 @@ class _Plan:
         self.live = True if whole else b.let("live", mine < rows)
         row = b.let("row", mine if whole else minimum(mine, index(rows) - 1))
         values.bind(row, rows)
-        self.row = [index(0)] * wide.rank
-        for d, i in zip(kept, unravel(row, [wide.shape[d] for d in kept], values.simplifier), strict=True):
+        self.row = [index(0)] * full.rank
+        for d, i in zip(kept, unravel(row, [full.shape[d] for d in kept], values.simplifier), strict=True):
             self.row[d] = i
         for n in range(self.passes):
             self.run_pass(n, level, team, values)
-        size = "x".join(print_dim(wide.shape[d]) for d in frame.rows.folded)
+        size = "x".join(print_dim(full.shape[d]) for d in frame.rows.reduced)
         held = "registers" if c.slots else "memory" if c.parts == 1 else f"parts={c.parts}"
         made = self.launch.kernel(
             f"cuda.rows(row={size}, passes={self.passes}, team={c.team}, lanes={c.lanes}, slots={c.slots}, {held})"
@@ -235,11 +235,11 @@ class _Plan:
 
     def choose(self, rows: Dim, extents: Sequence[Dim]) -> RowConfig:
         """The default configuration; it holds the row in registers only if they suffice."""
-        order = [d for d in memory_order(self.task, self.wide) if static_size(self.wide.shape[d]) != 1]
-        if order and order[-1] not in self.frame.rows.folded:
+        order = [d for d in memory_order(self.task, self.full) if static_size(self.full.shape[d]) != 1]
+        if order and order[-1] not in self.frame.rows.reduced:
             found = column_config(rows, product(extents), self.target)
         else:
-            lanes = vector_lanes(self.walks, self.axes, self.runs[-1], self.wide.shape)
+            lanes = vector_lanes(self.walks, self.axes, self.runs[-1], self.full.shape)
             while not fills(extents[-1], lanes) and lanes > 1:
                 lanes //= 2
             found = row_config(rows, product([*extents[:-1], ceil_div(extents[-1], lanes)]), lanes, self.target)
@@ -247,7 +247,7 @@ class _Plan:
         if parts > 1:
             team = min(_WALKING_THREADS // (found.columns or 1), max(found.team, _LOOP_TEAM // (found.columns or 1)))
             return replace(found, slots=0, team=team, parts=parts)
-        held = found.slots * found.lanes * (self.wide.dtype.bytes + _COMPUTED_BYTES) // 4
+        held = found.slots * found.lanes * (self.full.dtype.bytes + _COMPUTED_BYTES) // 4
         available = min(self.target.vector_registers, self.target.registers_per_sm // found.threads) - _OTHER_REGISTERS
         if found.slots and held <= available:
             return found
@@ -269,14 +269,14 @@ class _Plan:
 
     def one_walk(self) -> bool:
         """True if the first walk along the row computes all reductions and full outputs."""
-        level = self.frame.levels()
-        walked = [s for s in self.task.stages if reductions_of(s) or (s.out in self.task.outputs and self.is_wide(s))]
+        level = self.frame.depths()
+        walked = [s for s in self.task.stages if reductions_of(s) or (s.out in self.task.outputs and self.is_full(s))]
         return all(level[s.out] == 0 for s in walked)
 
     def run_pass(self, number: int, level: dict[Buffer, int], team: ThreadGroup, values: Inliner) -> None:
         """One pass: its reductions and full outputs in one walk along the row, then its per-row values."""
         stages = [s for s in self.task.stages if level[s.out] == number]
-        outputs = [s for s in stages if s.out in self.task.outputs and not reductions_of(s) and self.is_wide(s)]
+        outputs = [s for s in stages if s.out in self.task.outputs and not reductions_of(s) and self.is_full(s)]
         saved = [s for s in stages if s not in outputs and self.config.slots and self.worth_keeping(s, level)]
         saved += [s for s in outputs if self.config.slots and self.is_needed_later(s, level)]
         folds = [self.fold(s, e) for s in stages for e in reductions_of(s)]
@@ -290,16 +290,16 @@ class _Plan:
         results = [self.total(f, team) for f in folds]
         if self.config.parts > 1 and folds:
             self.shared = CrossBlockReduction(self.launch.b, self.config.parts, team, self.launch.grid[0])
-            folded = [
+            reduced = [
                 list(zip(r, (c.dtype for c in f.cells), strict=True)) for f, r in zip(folds, results, strict=True)
             ]
             together = [lambda x, y, op=f.e.op: _together(op, x, y) for f in folds]
             neutral = [[identity(_EXTREME.get(f.e.op, f.e.op), f.cells[0].dtype), identity("min", i64)] for f in folds]
-            results = self.shared.all(self.part, folded, together, neutral)
+            results = self.shared.all_reduce(self.part, reduced, together, neutral)
             last = self.shared.is_last
             self.live = last if self.live is True else self.live & last
         for f, result in zip(folds, results, strict=True):
-            values.folded = {**values.folded, id(f.e): result[-1]}
+            values.reduced = {**values.reduced, id(f.e): result[-1]}
         for s in stages:
             if reductions_of(s):
                 self.finish(s, values)
@@ -307,12 +307,12 @@ class _Plan:
         for s in stages:
             if s.out in self.task.outputs and s not in outputs:
                 where = tuple(self.frame.at_row(s, self.row).values())
-                value = values.at(s.out, where)
+                value = values.element(s.out, where)
                 with b.when(team.lane < 1 if self.live is True else (team.lane < 1) & self.live):
                     b.store(s.out, where, value)
 
-    def is_wide(self, stage: Stage) -> bool:
-        return self.frame.is_wide(stage.out)
+    def is_full(self, stage: Stage) -> bool:
+        return self.frame.is_full(stage.out)
 
     # Values kept in registers between passes.
 
@@ -322,7 +322,7 @@ class _Plan:
         return costly and self.is_needed_later(stage, level)
 
     def is_needed_later(self, stage: Stage, level: dict[Buffer, int]) -> bool:
-        if reductions_of(stage) or not self.is_wide(stage) or len(stage.shape) != self.wide.rank:
+        if reductions_of(stage) or not self.is_full(stage) or len(stage.shape) != self.full.rank:
             return False
         later = [s for s in self.task.stages if level[s.out] > level[stage.out] or reductions_of(s)]
         return any(s is not stage and self.depends(s, stage) for s in later)
@@ -364,14 +364,14 @@ class _Plan:
         for w in first:
             uses = {a for i in w.indices for a in walk_exprs(i)}
             alone = all(x.indices == w.indices for x in first if x.buffer is w.buffer)
-            follows = all(self.axes[d] in uses for d in self.frame.rows.folded if self.is_long(d))
+            follows = all(self.axes[d] in uses for d in self.frame.rows.reduced if self.is_long(d))
             if w.buffer in self.task.inputs and w.buffer in later and alone and follows and w.buffer not in self.held:
                 self.hold(w.buffer, w.buffer.name)
                 self.kept_inputs.append(w)
                 values.readers[w.buffer] = self.first_reader(w, values)
 
     def is_long(self, d: int) -> bool:
-        return static_size(self.wide.shape[d]) != 1
+        return static_size(self.full.shape[d]) != 1
 
     def is_here(self, w: MemoryStep, where: tuple[Expr, ...], values: Inliner) -> bool:
         """True if ``where`` is the access ``w`` at the current element."""
@@ -407,7 +407,7 @@ class _Plan:
         def read(where: tuple[Expr, ...]) -> Expr:
             if self.here is None:
                 raise ScheduleError(f"{stage.label!r} of {self.task.name!r} is read outside of its row")
-            now = positions_in(stage.out, self.wide, self.here.at)
+            now = positions_in(stage.out, self.full, self.here.at)
             self.frame.require_row(stage, where, now, stage.shape, values)
             return self.launch.b.let(stage.label, self.held[stage.out][self.here.unit, self.here.place])
 
@@ -415,7 +415,9 @@ class _Plan:
 
     # One walk along the row.
 
-    def walk(self, values: Inliner, team: ThreadGroup, folds: Sequence[_Fold], body: Callable[[Inliner], None]) -> None:
+    def walk(
+        self, values: Inliner, team: ThreadGroup, folds: Sequence[_Reduction], body: Callable[[Inliner], None]
+    ) -> None:
         """Calls ``body`` at every element of the row that this thread owns; long sums in chains."""
         b, c = self.launch.b, self.config
         units = product(self.units)
@@ -472,27 +474,27 @@ class _Plan:
             inside.bind(place, c.lanes)
             at = list(self.row)
             for run, number in zip(self.runs, [*outer, v * c.lanes + place], strict=True):
-                shape = [self.wide.shape[a] for a in run]
+                shape = [self.full.shape[a] for a in run]
                 for a, i in zip(run, unravel(inside.simplifier(number), shape, inside.simplifier), strict=True):
                     at[a] = i
             self.here = _Here(unit, place, tuple(at))
             body(inside)
             self.here = None
 
-    def element(self, local: Inliner, folds: list[_Fold], outputs: list[Stage], saved: list[Stage]) -> None:
+    def element(self, local: Inliner, folds: list[_Reduction], outputs: list[Stage], saved: list[Stage]) -> None:
         """One element of a pass: keeps, stores and reduces its values."""
         b, here = self.launch.b, self.here
         assert here is not None
         for s in (*saved, *(s for s in outputs if s not in saved)):
-            where = tuple(local.simplifier(i) for i in positions_in(s.out, self.wide, here.at))
-            value = local.at(s.out, where)
+            where = tuple(local.simplifier(i) for i in positions_in(s.out, self.full, here.at))
+            value = local.element(s.out, where)
             if s in saved:
                 b.store(self.held[s.out], (here.unit, here.place), value)
             if s in outputs:
                 with b.when(self.live):
                     b.store(s.out, where, value)
         for f in folds:
-            fixed = {**self.frame.at_row(f.stage, self.row), **self.frame.in_fold(f.e, here.at)}
+            fixed = {**self.frame.at_row(f.stage, self.row), **self.frame.in_reduction(f.e, here.at)}
             value = b.let("value", local.expand(f.e.body, fixed))
             found = [value]
             if f.e.op in _EXTREME:
@@ -503,7 +505,7 @@ class _Plan:
 
     # Reduction.
 
-    def fold(self, stage: Stage, e: Reduce) -> _Fold:
+    def fold(self, stage: Stage, e: Reduce) -> _Reduction:
         """Accumulators with their initial values."""
         b = self.launch.b
         kinds = [(e.op, e.body.dtype, identity(e.op, e.body.dtype))]
@@ -515,9 +517,9 @@ class _Plan:
             self.start(cells[-1], start)
         total = None
         if self.in_chains(e):
-            wide = wide_sum(e.body.dtype)
-            total = b.allocate("chains", wide, (1,), Scope.REGISTER, init=identity(e.op, wide))
-        return _Fold(stage, e, cells, total)
+            full = wide_sum(e.body.dtype)
+            total = b.allocate("chains", full, (1,), Scope.REGISTER, init=identity(e.op, full))
+        return _Reduction(stage, e, cells, total)
 
     def start(self, cell: Buffer, value: Expr) -> None:
         """Stores ``value`` in every place of an accumulator."""
@@ -532,29 +534,29 @@ class _Plan:
         steps = static_size(self.steps())
         return steps is None or steps > _CHAIN
 
-    def end_chain(self, f: _Fold) -> None:
+    def end_chain(self, f: _Reduction) -> None:
         """Adds the current chain to the sum of the chains, and starts a new one."""
         assert f.total is not None
         b, cell = self.launch.b, f.cells[0]
         b.store(f.total, 0, combine(f.e.op, f.total[0], cast(self.across(f), f.total.dtype)))
         self.start(cell, identity(f.e.op, cell.dtype))
 
-    def across(self, f: _Fold) -> Expr:
+    def across(self, f: _Reduction) -> Expr:
         """Combines the places of an accumulator."""
         lanes = self.config.lanes
         every = (ramp(0, 1, lanes) if lanes > 1 else index(0),)
         return lane_reduce(_LANE_OP[f.e.op], load(f.cells[0], every))
 
-    def total(self, f: _Fold, team: ThreadGroup) -> list[Expr]:
+    def total(self, f: _Reduction, team: ThreadGroup) -> list[Expr]:
         """The result of a reduction, for every thread of the group: a value, and its index for argmax and argmin."""
         b, lanes = self.launch.b, self.config.lanes
         if f.e.op not in _EXTREME:
             mine = b.let(f.e.op, self.across(f) if f.total is None else cast(f.total[0], f.cells[0].dtype))
-            return team.all([mine], lambda x, y: _together(f.e.op, x, y))
+            return team.all_reduce([mine], lambda x, y: _together(f.e.op, x, y))
         best = [b.let("best", cell[0]) for cell in f.cells]
         for v in range(1, lanes):
             best = [b.let("best", x) for x in _together(f.e.op, best, [cell[v] for cell in f.cells])]
-        return team.all(best, lambda x, y: _together(f.e.op, x, y))
+        return team.all_reduce(best, lambda x, y: _together(f.e.op, x, y))
 
     def finish(self, stage: Stage, values: Inliner) -> None:
         """Evaluates a reducing stage from its reduced sums, and makes every later use read the result."""

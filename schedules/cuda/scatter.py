@@ -31,9 +31,9 @@ from taskmap.ir.workers import THREAD
 from taskmap.schedules.common.access import storage_order
 from taskmap.schedules.common.inline import Inliner, combine
 from taskmap.schedules.common.positions import flatten, unravel
-from taskmap.schedules.common.scatter_domain import ScatterFrame, find_scatter
+from taskmap.schedules.common.scatter_domain import ScatterDomain, find_scatter
 from taskmap.schedules.cuda.support.launch import WARP, Launch, place_of
-from taskmap.schedules.cuda.support.one_thread_per_vector import each_unit
+from taskmap.schedules.cuda.support.one_thread_per_vector import one_thread_each
 from taskmap.schedules.cuda.support.vectors import fills
 
 _OWNERS = 256
@@ -55,7 +55,7 @@ def schedule_scatter(task: Task, target: Target) -> Kernel | None:
     return _owners(frame, target) if cells is None or _is_for_owners(frame) else _blocks(frame, cells, target)
 
 
-def _is_for_owners(frame: ScatterFrame) -> bool:
+def _is_for_owners(frame: ScatterDomain) -> bool:
     """True if threads that own columns read and write side by side, or have little to walk."""
     order = [d for d in storage_order(frame.stage.out) if static_size(frame.stage.shape[d]) != 1]
     reads = static_size(frame.reads())
@@ -64,7 +64,7 @@ def _is_for_owners(frame: ScatterFrame) -> bool:
     return wide or (reads is not None and reads <= _FEW)
 
 
-def _cell_type(frame: ScatterFrame) -> DType | None:
+def _cell_type(frame: ScatterDomain) -> DType | None:
     """The type in which atomic operations on shared memory reduce, or None if there are none."""
     op, dtype = frame.e.op, frame.e.dtype
     if any(static_size(frame.stage.shape[d]) is None for d in frame.data):
@@ -79,12 +79,12 @@ def _cell_type(frame: ScatterFrame) -> DType | None:
 # By owners.
 
 
-def _owners(frame: ScatterFrame, target: Target) -> Kernel:
+def _owners(frame: ScatterDomain, target: Target) -> Kernel:
     shape, out = frame.stage.shape, frame.stage.out
     columns = [d for d in storage_order(out) if d in frame.followed]
     ranges, chunk = _ranges(frame, [shape[d] for d in columns], target)
-    units: list[Dim] = [ranges, *(shape[d] for d in columns)]
-    with each_unit(frame.task, units, target) as (launch, inside, (part, *at)):
+    items: list[Dim] = [ranges, *(shape[d] for d in columns)]
+    with one_thread_each(frame.task, items, target) as (launch, inside, (part, *at)):
         start = launch.b.let("start", inside.simplifier(part * chunk))
         place = dict(zip(columns, at, strict=True))
         _begin(frame, place, start, chunk, ranges, inside)
@@ -95,7 +95,7 @@ def _owners(frame: ScatterFrame, target: Target) -> Kernel:
     )
 
 
-def _ranges(frame: ScatterFrame, columns: list[Dim], target: Target) -> tuple[int, Dim]:
+def _ranges(frame: ScatterDomain, columns: list[Dim], target: Target) -> tuple[int, Dim]:
     """The number of owners that share a column, and the number of positions of the first data dimension that each
     has."""
     if not frame.data:
@@ -108,7 +108,7 @@ def _ranges(frame: ScatterFrame, columns: list[Dim], target: Target) -> tuple[in
     return (min(wanted, size or wanted), chunk) if size is None or known is None else (-(-size // known), known)
 
 
-def _length(frame: ScatterFrame, start: Expr, chunk: Dim, ranges: int) -> Dim:
+def _length(frame: ScatterDomain, start: Expr, chunk: Dim, ranges: int) -> Dim:
     """The number of positions of a range."""
     whole = frame.stage.shape[frame.data[0]]
     if ranges == 1:
@@ -118,7 +118,7 @@ def _length(frame: ScatterFrame, start: Expr, chunk: Dim, ranges: int) -> Dim:
 
 
 def _begin(
-    frame: ScatterFrame, place: Mapping[int, Expr], start: Expr, chunk: Dim, ranges: int, values: Inliner
+    frame: ScatterDomain, place: Mapping[int, Expr], start: Expr, chunk: Dim, ranges: int, values: Inliner
 ) -> None:
     """Stores the initial value of every element that this thread owns."""
     b, stage = values.builder, frame.stage
@@ -138,7 +138,7 @@ def _begin(
 
 
 def _walk(
-    frame: ScatterFrame, place: Mapping[int, Expr], start: Expr, chunk: Dim, ranges: int, values: Inliner
+    frame: ScatterDomain, place: Mapping[int, Expr], start: Expr, chunk: Dim, ranges: int, values: Inliner
 ) -> None:
     """Applies the source's elements of these columns, in order."""
     b, e, out = values.builder, frame.e, frame.stage.out
@@ -164,7 +164,7 @@ def _walk(
             b.store(out, position, frame.step(out[position], value))
 
 
-def _covered(frame: ScatterFrame, place: Mapping[int, Expr]) -> Expr | bool:
+def _covered(frame: ScatterDomain, place: Mapping[int, Expr]) -> Expr | bool:
     """True if the source reaches ``place``."""
     inside: Expr | bool = True
     for d, at in place.items():
@@ -175,7 +175,7 @@ def _covered(frame: ScatterFrame, place: Mapping[int, Expr]) -> Expr | bool:
 
 
 def _where(
-    frame: ScatterFrame, place: Mapping[int, Expr], source: Mapping[Var, Expr], values: Inliner
+    frame: ScatterDomain, place: Mapping[int, Expr], source: Mapping[Var, Expr], values: Inliner
 ) -> dict[int, Expr]:
     """The position in the result of one element of the source."""
     found = dict(place)
@@ -197,7 +197,7 @@ class _Block:
     cells: Buffer
 
 
-def _blocks(frame: ScatterFrame, dtype: DType, target: Target) -> Kernel:
+def _blocks(frame: ScatterDomain, dtype: DType, target: Target) -> Kernel:
     stage, e = frame.stage, frame.e
     shape = stage.shape
     columns = [d for d in storage_order(stage.out) if d in frame.followed]
@@ -243,7 +243,7 @@ def _cells(whole: int, columns: int, target: Target) -> int:
     return size
 
 
-def _share_out(frame: ScatterFrame, here: _Block, lane: Expr, size: int, values: Inliner) -> None:
+def _share_out(frame: ScatterDomain, here: _Block, lane: Expr, size: int, values: Inliner) -> None:
     """Divides the source among the threads, which apply the updates of the block's cells."""
     b, e = values.builder, frame.e
     loops = [e.axes[k] for k in frame.walked]
@@ -266,7 +266,7 @@ def _share_out(frame: ScatterFrame, here: _Block, lane: Expr, size: int, values:
                 b.evaluate(Intrinsic(add, (load(here.cells, (cell,)), b.let("value", cast(value, dtype))), dtype, 1))
 
 
-def _source(frame: ScatterFrame, here: _Block, n: Expr, values: Inliner) -> dict[Var, Expr]:
+def _source(frame: ScatterDomain, here: _Block, n: Expr, values: Inliner) -> dict[Var, Expr]:
     """The position in the source of the walked element number ``n``."""
     e = frame.e
     found: dict[Var, Expr] = {e.axes[k][0]: here.place[d] for d, k in frame.followed.items()}
@@ -275,7 +275,7 @@ def _source(frame: ScatterFrame, here: _Block, n: Expr, values: Inliner) -> dict
     return found
 
 
-def _finish(frame: ScatterFrame, here: _Block, cell: Expr, whole: int, values: Inliner) -> None:
+def _finish(frame: ScatterDomain, here: _Block, cell: Expr, whole: int, values: Inliner) -> None:
     """One element of the result."""
     b, e, stage = values.builder, frame.e, frame.stage
     number = b.let("number", values.simplifier(here.first + cell))

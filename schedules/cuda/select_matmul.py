@@ -148,15 +148,15 @@ def _types(p: Gemm) -> tuple[DType, DType, DType]:
 
 
 def _of_warps(p: Gemm, target: Target) -> list[Config]:
-    engine = tensor_engine(p, target)
+    multiplier = tensor_multiplier(p, target)
     group = 8
     depths = _depths(p, target)
-    if engine is None:
+    if multiplier is None:
         alone = [MatmulConfig("simt", *_with(t, d), 2, group) for t in _THREAD_TILES for d in depths]
         return [*alone, *(s for c in alone for s in _split(p, c, target))]
     stages = _STAGES if _any_asynchronous(p, target) else (2,)
     alone = [
-        MatmulConfig(engine, *_with(t, depth), s, group)
+        MatmulConfig(multiplier, *_with(t, depth), s, group)
         for t in _TENSOR_TILES
         for depth in depths
         for s in (*stages, *(_DEEP if stages is _STAGES and t[0] * t[1] <= _SMALL_TILE else ()))
@@ -178,7 +178,7 @@ def _split(p: Gemm, c: C, target: Target) -> list[C]:
 
 def _depths(p: Gemm, target: Target) -> tuple[int, ...]:
     """The k extents of a k-tile in shared memory."""
-    if tensor_engine(p, target) is None:
+    if tensor_multiplier(p, target) is None:
         return (8, 16) if p.accumulate.bytes <= 4 else (4, 8)
     return tuple(line // p.left.expr.dtype.bytes for line in _LINES)
 
@@ -191,7 +191,7 @@ def _any_asynchronous(p: Gemm, target: Target) -> bool:
     return is_asynchronous(p, MatmulConfig("mma", 64, 64, 32, 32, 32), target)
 
 
-def tensor_engine(p: Gemm, target: Target) -> str | None:
+def tensor_multiplier(p: Gemm, target: Target) -> str | None:
     """The tensor-core instruction that multiplies these operands, if the target has one."""
     a, b, c = _types(p)
     if c == f64:
@@ -263,7 +263,7 @@ def _clocks(p: Gemm, c: Config, target: Target) -> float:
         multiply = max(work / (target.f16_rate * 2 / size * 0.9), read + loaded / 128) + 40
         return _together(multiply, loaded / target.l2_rate, hopper.filling_clocks(p, c))
     down, across = c.warps
-    if c.engine == "simt":
+    if c.multiplier == "simt":
         rate = target.f32_rate * (1 if p.accumulate.bytes <= 4 else 0.5)
         rows, columns = c.thread_tile
         shared = c.block_k * down * across * (rows + columns) / 2 * p.accumulate.bytes / 4
@@ -292,7 +292,7 @@ def registers(p: Gemm, c: MatmulConfig, target: Target) -> int:
     """A rough estimate of a thread's registers: sums, fragments, loads in flight, addresses."""
     words = max(1, p.accumulate.bytes // 4)
     sums = c.block_m * c.block_n // c.threads * words
-    if c.engine == "simt":
+    if c.multiplier == "simt":
         rows, columns = c.thread_tile
         fragments = (rows + columns) * words
     else:
@@ -315,9 +315,9 @@ def most_registers(p: Gemm, c: MatmulConfig, target: Target) -> int:
     for f, extent in ((p.left, c.block_m), (p.right, c.block_n)):
         copies = -(-extent * c.block_k // (f.lanes * c.threads))
         least += copies * (1 if not f.guarded else 2 if known else 4)
-    if c.engine == "simt" or p.left.expr.dtype == f32:
+    if c.multiplier == "simt" or p.left.expr.dtype == f32:
         return least
-    steps = c.block_k // spec_of(instruction_named(c.engine)).k
+    steps = c.block_k // spec_of(instruction_named(c.multiplier)).k
     return least + ((c.warp_m + c.warp_n) * 3 // 16 if steps > 2 else 0)
 
 

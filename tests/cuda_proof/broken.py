@@ -29,7 +29,7 @@ from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.ir.types import DType, f16, f32, i8, i32, i64
 from taskmap.schedules import schedule
-from taskmap.schedules.common.row_domain import find_rows
+from taskmap.schedules.common.row_domain import find_contiguous_rows
 from taskmap.schedules.cuda.attention.products import AttentionConfig
 from taskmap.schedules.cuda.hopper.attention import HopperAttentionConfig
 from taskmap.schedules.cuda.hopper.matmul import HopperConfig
@@ -135,7 +135,7 @@ def by_rows(config: RowConfig) -> Plan:
     """The rule for rows with a configuration."""
 
     def plan(task: Task, target: Target) -> Kernel:
-        rows = find_rows(task)
+        rows = find_contiguous_rows(task)
         assert rows is not None
         return schedule_rows(task, rows, target, config)
 

@@ -35,7 +35,7 @@ from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.ir.types import DType, bf16, boolean, f16, f32, f64, i8, i32, i64, u8
 from taskmap.schedules import schedule
-from taskmap.schedules.common.row_domain import find_rows
+from taskmap.schedules.common.row_domain import find_contiguous_rows
 from taskmap.schedules.cuda.attention import template as attention_template
 from taskmap.schedules.cuda.attention.problem_view import find_attention_task
 from taskmap.schedules.cuda.attention.products import AttentionConfig
@@ -149,8 +149,8 @@ def product_corners(task: Task, target: Target) -> Mapping[str, Choice]:
     every = space(p, target)
     plain = [c for c in every if isinstance(c, MatmulConfig)]
     kinds: dict[str, list[Any]] = {
-        "threads": [c for c in plain if c.engine == "simt"],
-        "mma": [c for c in plain if c.engine != "simt"],
+        "threads": [c for c in plain if c.multiplier == "simt"],
+        "mma": [c for c in plain if c.multiplier != "simt"],
         "wgmma": [c for c in every if isinstance(c, HopperConfig)],
     }
     found: dict[str, Choice] = {}
@@ -168,14 +168,14 @@ def tf32_corners(task: Task, target: Target) -> Mapping[str, Choice]:
 
 def row_corners(task: Task, target: Target) -> Mapping[str, Choice]:
     """Of rows: a thread, a warp and several of them to a row; in registers, or walked again."""
-    rows = find_rows(task)
+    rows = find_contiguous_rows(task)
     assert rows is not None
     length = 1
-    for d in rows.folded:
-        size = rows.wide.shape[d]
+    for d in rows.reduced:
+        size = rows.full.shape[d]
         length *= size if isinstance(size, int) else 0
     ways = [RowConfig(team, 1, 0) for team in (1, 32, 256, 1024)]
-    if all(out.shape != rows.wide.shape for out in task.outputs):  # what is as wide as a row is made by one block
+    if all(out.shape != rows.full.shape for out in task.outputs):  # what is as wide as a row is made by one block
         ways += [RowConfig(256, 1, 0, parts=parts) for parts in (2, 3)]
     ways += [RowConfig(team, 1, -(-length // team)) for team in (1, 2, 32, 64, 1024) if 0 < length <= 64 * team]
     return {
@@ -193,7 +193,9 @@ def attention_corners(task: Task, target: Target) -> Mapping[str, Choice]:
     assert t is not None
     every = attention_template.space(t, target)
     every += [replace(c, stages=1) for c in every]
-    every += [replace(c, engine="simt", rows=16, keys=k, stages=s) for c in every[:1] for k in (16, 32) for s in (1, 2)]
+    every += [
+        replace(c, multiplier="simt", rows=16, keys=k, stages=s) for c in every[:1] for k in (16, 32) for s in (1, 2)
+    ]
     fit = [c for c in dict.fromkeys(every) if attention_template.validity(t, c, target) is None]
 
     def make(c: AttentionConfig | HopperAttentionConfig) -> Kernel:
@@ -203,7 +205,7 @@ def attention_corners(task: Task, target: Target) -> Mapping[str, Choice]:
 
     found: dict[str, Choice] = {}
     for kind, plain in (("attention by warps", False), ("attention by threads", True)):
-        found |= _choices([c for c in fit if (c.engine == "simt") == plain], kind, make)
+        found |= _choices([c for c in fit if (c.multiplier == "simt") == plain], kind, make)
     shared = [replace(c, split=s) for c in fit for s in (2, 3)]
     shared = [c for c in shared if attention_template.validity(t, c, target) is None]
     found |= _choices(shared, "attention by blocks", make)

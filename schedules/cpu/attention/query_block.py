@@ -87,7 +87,7 @@ class QueryBlock:
         self.top = b.allocate("top", f32, (kept,), init=None if self.single else -math.inf)
         self.total = b.allocate("total", f32, (kept,), init=carried)
 
-    def meet(self, values: Inliner, key: Expr) -> None:
+    def attend(self, values: Inliner, key: Expr) -> None:
         """Every tile of queries against the keys from ``key`` on."""
         self.transpose_keys(values.nested(), key)
         for top, tiles, height in positions(self.rows, self.height):
@@ -150,7 +150,7 @@ class QueryBlock:
         """An element of q, k or v: ``position`` replaces its last two indices, batch and head stay as defined."""
         known = dict(zip(self.a.stage.axes[:2], (self.n, self.h), strict=True))
         outer = [values.expand(i, known) for i in operand.indices[:2]]
-        return cast(values.at(operand.buffer, (*outer, *position)), f32)
+        return cast(values.element(operand.buffer, (*outer, *position)), f32)
 
     def finish(self, values: Inliner, row: Expr, rows: int) -> None:
         """out = o / l, and the epilogue, for those of the ``rows`` queries from ``row`` on that exist."""
@@ -187,7 +187,7 @@ class _QueryTile:
     def emit(self, values: Inliner, seen: Expr | None) -> None:
         """All work of a tile on a block of keys; ``seen``: the number of keys that any of its queries sees."""
         columns = self.multiply_keys(values.nested(), seen)
-        self.soften(values.nested(), columns)
+        self.to_weights(values.nested(), columns)
         self.multiply_values(values.nested(), seen)
         if self.block.single:
             self.block.finish(values.nested(), self.row, self.height)
@@ -238,14 +238,14 @@ class _QueryTile:
             for j, inside in each_column(b, values, groups):
                 key = self.key + column + j
                 held = inside.simplifier(minimum(key, index(a.keys) - 1))
-                inside.folded = {**inside.folded, id(a.dot): out[i, j]}
+                inside.reduced = {**inside.reduced, id(a.dot): out[i, j]}
                 known = dict(zip(a.stage.axes[:3], (t.n, t.h, query), strict=True))
                 value = cast(inside.expand(a.score, {**known, a.key: held}), f32)
                 exists = inside.simplifier(key < a.keys)
                 within = inside.simplifier((column + j) < t.keys)
                 b.store(t.scores, (i, column + j), select(exists & within, value, const(-math.inf, f32)))
 
-    def soften(self, values: Inliner, columns: Dim) -> None:
+    def to_weights(self, values: Inliner, columns: Dim) -> None:
         """Turns scores into weights relative to the maximum. A running maximum first rescales the sums to the new
         one."""
         t, b, lanes = self.block, self.block.b, self.block.lanes

@@ -73,7 +73,7 @@ class _Template:
                 blocks = b.let("blocks", reach)
             with b.loop("keys", index(blocks)) as kb:
                 inside.bind(kb, ceil_div(a.keys, keys))
-                step.meet(inside.nested(), inside.simplifier(kb * keys))
+                step.attend(inside.nested(), inside.simplifier(kb * keys))
             if not step.single:
                 step.finish(inside, index(0), rows)
         return kernel_of(self.task, b, f"cpu.attention({self.config})")

@@ -16,7 +16,7 @@ from taskmap.schedules.common.convolution_geometry import Convolution, StridePha
 from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.cpu.support.kernels import kernel_of
 
-STRIP_BYTES = 256 << 10
+INPUT_TILE_BYTES = 256 << 10
 """Target size of an input tile, so that it stays in a core's private cache."""
 
 OfPhase = Callable[[Inliner, tuple[StridePhase, ...], Dim, Dim], None]

@@ -17,7 +17,7 @@ from taskmap.ir.types import compute_type
 from taskmap.schedules.common.config_text import ConfigText
 from taskmap.schedules.common.convolution_geometry import Convolution, is_matrix_product
 from taskmap.schedules.common.stack_limit import STACK_BYTES
-from taskmap.schedules.cpu.convolution.base import STRIP_BYTES
+from taskmap.schedules.cpu.convolution.base import INPUT_TILE_BYTES
 from taskmap.schedules.cpu.convolution.input_tile import InputTile
 from taskmap.schedules.cpu.matmul.config import registers
 from taskmap.schedules.cpu.matmul.microkernel import WRITTEN_OUT, Tile, choose_tile, tile_cost, tiles
@@ -105,9 +105,9 @@ def validity(config: ConvolutionConfig, c: Convolution, target: Target) -> str |
             return f"there are {known} {name} of output, not {asked}"
     if config.columns % tile.rows and config.columns != static_size(c.steps(2)):
         return f"blocks of {config.columns} columns are not whole tiles of {tile.rows}"
-    strip = InputTile(c, config.rows, config.columns, depth(c)).size * size
-    if strip > STACK_BYTES:
-        return f"an input tile of {strip} bytes does not fit a thread's stack"
+    input_tile = InputTile(c, config.rows, config.columns, depth(c)).size * size
+    if input_tile > STACK_BYTES:
+        return f"an input tile of {input_tile} bytes does not fit a thread's stack"
     return None
 
 
@@ -132,7 +132,7 @@ def default(c: Convolution, target: Target) -> ConvolutionConfig:
         for n in ((1, cores) if batch is None else (batch,))
     ]
     streamed = k * width * size / 16 if k * c.out_channels * 4 > target.l2 else 0.0
-    budget = 2 * STRIP_BYTES // size
+    budget = 2 * INPUT_TILE_BYTES // size
     columns = block_columns(c, tile, budget)
     steps = static_size(c.steps(1))
     samples = _SAMPLES if steps is None else (steps,)
@@ -178,7 +178,7 @@ def space(c: Convolution, target: Target) -> tuple[ConvolutionConfig, ...]:
 def _candidates(first: ConvolutionConfig, c: Convolution, target: Target) -> Iterator[ConvolutionConfig]:
     """Tiles × rows, those with the default's chunks first, so that truncation drops the least promising."""
     size = element_bytes(c)
-    lanes, budget = target.lanes(size), 2 * STRIP_BYTES // size
+    lanes, budget = target.lanes(size), 2 * INPUT_TILE_BYTES // size
     found = [(tile, block_columns(c, tile, budget)) for tile in _tiles(first, c, target)]
     for neighbours in ("image", "weights"):
         for tile, columns in found:

@@ -99,7 +99,7 @@ class _Dense:
         return self.target.lanes(self.bytes)
 
     @property
-    def strip(self) -> InputTile:
+    def input_tile(self) -> InputTile:
         return InputTile(self.c, self.config.rows, self.config.columns, depth(self.c), is_planar(self.c))
 
     def cycles(self) -> float:
@@ -115,7 +115,7 @@ class _Dense:
         return total
 
     def fill(self) -> float:
-        return fill(self.strip, self.lanes, self.bytes, self.far()) if depth(self.c) else 0.0
+        return fill(self.input_tile, self.lanes, self.bytes, self.far()) if depth(self.c) else 0.0
 
     def far(self) -> float:
         """Bytes per cycle of data that no core's private cache holds."""
@@ -133,13 +133,13 @@ class _Dense:
         c, tile = self.c, self.config.tile
         width = sum(v * w for v, w in groups)
         l2 = self.target.l2 * USABLE
-        strip = self.strip.size * self.bytes if depth(c) else 0
+        input_tile = self.input_tile.size * self.bytes if depth(c) else 0
         time = 0.0
         for phase in _all_phases(c):
             k = math.prod(p.taps for p in phase) * c.channels
             weights = k * width * self.bytes
             used = weights * (self.config.panels if self.config.neighbours == "weights" else panels)
-            first = L2_BYTES if used + strip <= l2 else self.far()
+            first = L2_BYTES if used + input_tile <= l2 else self.far()
             slower = 1.0
             if c.channels < _FEW_CHANNELS:
                 slower += _SPILL_PENALTY * max(0, registers(tile, self.target) - _UNSPILLED_REGISTERS)
@@ -149,8 +149,8 @@ class _Dense:
                 seen = phase[0].taps * phase[1].taps * ((height - 1) * phase[2].stride + phase[2].taps)
                 image = seen * c.channels * self.bytes
                 again = FREE if weights + image <= self.target.l1 * USABLE else L2_BYTES
-                again = again if weights + strip <= l2 else self.far()
-                read = image * len(groups) / (L2_BYTES if strip > self.target.l1 * USABLE else FREE)
+                again = again if weights + input_tile <= l2 else self.far()
+                read = image * len(groups) / (L2_BYTES if input_tile > self.target.l1 * USABLE else FREE)
                 end = TILE + height * sum(v for v, _ in groups) * _FINISH
                 row += many * (beside(multiply[height], weights / again + read) + end)
             height = min(tile.rows, self.columns)
@@ -162,10 +162,10 @@ def _all_phases(c: Convolution) -> list[tuple[StridePhase, ...]]:
     return list(itertools.product(*c.phases))
 
 
-def fill(strip: InputTile, lanes: int, size: int, far: float) -> float:
+def fill(input_tile: InputTile, lanes: int, size: int, far: float) -> float:
     """Cycles of copying an input tile from the image, with vectors along the axis that is contiguous in both."""
-    runs = strip.planes * strip.height * (strip.channels if strip.planar else strip.width)
-    run = strip.width if strip.planar else strip.channels
+    runs = input_tile.planes * input_tile.height * (input_tile.channels if input_tile.planar else input_tile.width)
+    run = input_tile.width if input_tile.planar else input_tile.channels
     vectors = sum(count for count, _ in column_groups(run, lanes))
     return runs * (max(vectors * _COPY, run * size / far) + _RUN)
 
@@ -179,23 +179,23 @@ def depthwise_cycles(config: DepthwiseConfig, c: Convolution, target: Target) ->
         for rows in blocks(_size(c.steps(1)), config.rows)
         for columns in blocks(_size(c.steps(2)), config.columns)
     ]
-    strips = {part: InputTile(c, config.rows, config.columns, part) for part in {*parts}}
+    input_tiles = {part: InputTile(c, config.rows, config.columns, part) for part in {*parts}}
     costs = {
-        (at, part): _depthwise_block(c, target, *at, part, strip, size)
+        (at, part): _depthwise_block(c, target, *at, part, input_tile, size)
         for at in {*places}
-        for part, strip in strips.items()
+        for part, input_tile in input_tiles.items()
     }
     work = [costs[at, part] for at in places for part in parts]
     return busiest(work, _size(c.batch, 1) * _size(c.steps(0)), target)
 
 
 def _depthwise_block(
-    c: Convolution, target: Target, rows: int, columns: int, channels: int, strip: InputTile, size: int
+    c: Convolution, target: Target, rows: int, columns: int, channels: int, input_tile: InputTile, size: int
 ) -> float:
     """One task. Tiles of any height hide each other's latency, so the height alone has no cost."""
     vectors = sum(count for count, _ in column_groups(channels, target.lanes(size)))
-    near = strip.size * size <= target.l1 * USABLE
-    copied = strip.planes * strip.height * strip.width * vectors * (_COPY_NEAR if near else _COPY_FAR)
+    near = input_tile.size * size <= target.l1 * USABLE
+    copied = input_tile.planes * input_tile.height * input_tile.width * vectors * (_COPY_NEAR if near else _COPY_FAR)
     outputs = vectors * rows * columns
     work = sum(math.prod(p.taps for p in phase) * outputs + outputs * _OUTPUT for phase in _all_phases(c))
     return copied + work + vectors * _CHANNELS + _DEPTHWISE_TASK

@@ -56,19 +56,19 @@ class Depthwise(ConvolutionBase):
     def chunk(self, values: Inliner, block: OutputBlock, start: Expr, channels: int, height: int) -> None:
         """All output positions of a block for some channels."""
         c, b = self.conv, self.b
-        strip = InputTile(c, block.rows, block.columns, channels)
-        loaded = strip.load(b, values, block.image, block.first, start, self.accumulate, self.lanes)
+        input_tile = InputTile(c, block.rows, block.columns, channels)
+        loaded = input_tile.load(b, values, block.image, block.first, start, self.accumulate, self.lanes)
 
         def of_phase(local: Inliner, phase: tuple[StridePhase, ...], rows: Dim, columns: Dim) -> None:
             for channel, inside in each_column(b, local, column_groups(channels, self.lanes)):
-                self.channel(inside, strip, loaded, block, phase, rows, columns, start, channel, height)
+                self.channel(inside, input_tile, loaded, block, phase, rows, columns, start, channel, height)
 
         self.each_phase(values, block, of_phase)
 
     def channel(
         self,
         values: Inliner,
-        strip: InputTile,
+        input_tile: InputTile,
         loaded: Buffer,
         block: OutputBlock,
         phase: Sequence[StridePhase],
@@ -101,7 +101,7 @@ class Depthwise(ConvolutionBase):
                         b.store(acc, i, 0.0)
                     for tap, w in zip(taps, weights, strict=True):
                         for i in range(size):
-                            element = loaded[strip.at(phase, y, x0 + i, tap, channel)]
+                            element = loaded[input_tile.at(phase, y, x0 + i, tap, channel)]
                             fused = self.accumulate.is_float
                             b.store(acc, i, call("fma", element, w, acc[i]) if fused else acc[i] + element * w)
                     finish = Epilogue(self.task, c.stage, c.reduce, b)

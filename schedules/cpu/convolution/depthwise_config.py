@@ -9,7 +9,7 @@ from taskmap.ir.target import Target
 from taskmap.schedules.common.config_text import ConfigText
 from taskmap.schedules.common.convolution_geometry import Convolution
 from taskmap.schedules.common.stack_limit import STACK_BYTES
-from taskmap.schedules.cpu.convolution.base import STRIP_BYTES
+from taskmap.schedules.cpu.convolution.base import INPUT_TILE_BYTES
 from taskmap.schedules.cpu.convolution.config import element_bytes
 from taskmap.schedules.cpu.convolution.input_tile import InputTile
 
@@ -51,9 +51,9 @@ def depthwise_validity(config: DepthwiseConfig, c: Convolution, target: Target) 
         known = static_size(most)
         if known is not None and asked > known:
             return f"there are {known} {name} of output, not {asked}"
-    strip = InputTile(c, config.rows, config.columns, config.channels).size * element_bytes(c)
-    if strip > STACK_BYTES:
-        return f"an input tile of {strip} bytes does not fit a thread's stack"
+    input_tile = InputTile(c, config.rows, config.columns, config.channels).size * element_bytes(c)
+    if input_tile > STACK_BYTES:
+        return f"an input tile of {input_tile} bytes does not fit a thread's stack"
     return None
 
 
@@ -63,15 +63,15 @@ def depthwise_default(c: Convolution, target: Target) -> DepthwiseConfig:
     lanes = target.lanes(size)
     columns = static_size(c.steps(2)) or _COLUMNS
     known = static_size(c.steps(1))
-    rows = _ROWS if known is None else strip_rows(c, known, columns, size, cores)
+    rows = _ROWS if known is None else input_tile_rows(c, known, columns, size, cores)
     channels = c.groups
     count = -(-(known or _COLUMNS) // rows)
     if count < cores and c.groups >= 2 * lanes * cores:
         channels = -(-c.groups // lanes // (2 * cores)) * lanes
-    while columns > _COLUMNS and InputTile(c, 1, columns, lanes).size * size > 2 * STRIP_BYTES:
+    while columns > _COLUMNS and InputTile(c, 1, columns, lanes).size * size > 2 * INPUT_TILE_BYTES:
         columns = -(-columns // 2)
     shortest = rows if known is None else 1
-    fitting = 2 * STRIP_BYTES // (InputTile(c, shortest, columns, 1).size * size)
+    fitting = 2 * INPUT_TILE_BYTES // (InputTile(c, shortest, columns, 1).size * size)
     channels = min(channels, max(1, fitting // lanes) * lanes)
     if known is not None and (part := _channels_of_image(c, known, columns, lanes, cores)):
         rows, channels = known, part
@@ -82,7 +82,7 @@ def depthwise_default(c: Convolution, target: Target) -> DepthwiseConfig:
 def _channels_of_image(c: Convolution, rows: int, columns: int, lanes: int, cores: int) -> int:
     """The number of channels of the whole image that an input tile should hold, or 0 if that is too few. No row is then
     copied twice, and the tile is still in a near cache when its columns are read."""
-    fitting = STRIP_BYTES // 2 // (InputTile(c, rows, columns, 1).size * element_bytes(c))
+    fitting = INPUT_TILE_BYTES // 2 // (InputTile(c, rows, columns, 1).size * element_bytes(c))
     if fitting < 4 * lanes:
         return 0
     least = -(-c.groups // fitting)
@@ -103,12 +103,12 @@ def depthwise_space(c: Convolution, target: Target) -> tuple[DepthwiseConfig, ..
     return tuple(dict.fromkeys([first, *valid]))[:_MOST]
 
 
-def strip_rows(conv: Convolution, out: int, columns: int, element_bytes: int, cores: int) -> int:
+def input_tile_rows(conv: Convolution, out: int, columns: int, element_bytes: int, cores: int) -> int:
     """The number of output rows, of ``out``, that an input tile should serve: as many as its budget of bytes allows, in
     a number of blocks that is a multiple of ``cores`` if possible."""
     best = 1
     for rows in range(1, out + 1):
-        if InputTile(conv, rows, columns, conv.groups).size * element_bytes > STRIP_BYTES and rows > 1:
+        if InputTile(conv, rows, columns, conv.groups).size * element_bytes > INPUT_TILE_BYTES and rows > 1:
             break
         count = -(-out // rows)
         waste = count * rows - out

@@ -103,7 +103,7 @@ class InputTile:
                 def put(column: Expr, channel: Expr, here: Inliner) -> None:
                     at = here.simplifier(column + begin)
                     spatial = c.spatial((*held, here.simplifier(start + at)))
-                    got = here.at(c.x, (n, first_channel + channel, *spatial)) if value else zero
+                    got = here.element(c.x, (n, first_channel + channel, *spatial)) if value else zero
                     b.store(buffer, (p, r, channel, at) if self.planar else (p, r, at, channel), got)
 
                 outer, vector = (self.channels, columns) if self.planar else (columns, self.channels)

@@ -115,7 +115,7 @@ class Dense(ConvolutionBase):
         tile, rows, columns, chunk = self.config.tile, self.config.rows, self.config.columns, self.config.panels
         width = tile.vectors * self.lanes
         panels = -(-c.out_channels // width)
-        strip = InputTile(c, rows, columns, c.channels, is_planar(c))
+        input_tile = InputTile(c, rows, columns, c.channels, is_planar(c))
         values = Inliner(self.task, b)
         chunks = -(-panels // chunk)
         with self.blocks(values, rows, columns, chunks) as (image, group, z, y, x, part):
@@ -124,24 +124,26 @@ class Dense(ConvolutionBase):
             block = OutputBlock(image, group, first, rows, columns)
             loaded = None
             if not self.direct:
-                loaded = strip.load(b, inside, image, first, group * c.channels, self.accumulate, self.lanes)
+                loaded = input_tile.load(b, inside, image, first, group * c.channels, self.accumulate, self.lanes)
             whole, rest = divmod(c.out_channels, width)
             full = [(tile.vectors, self.lanes)]
             with b.loop("panel", chunk) as p:
                 inside.bind(p, chunk)
                 panel = inside.simplifier(part * chunk + p)
                 if rest == 0 and panels % chunk == 0:
-                    self.panel(inside.nested(), strip, loaded, block, panel * width, full, tile)
+                    self.panel(inside.nested(), input_tile, loaded, block, panel * width, full, tile)
                 elif whole == 0:
-                    self.panel(inside.nested(), strip, loaded, block, index(0), column_groups(rest, self.lanes), tile)
+                    self.panel(
+                        inside.nested(), input_tile, loaded, block, index(0), column_groups(rest, self.lanes), tile
+                    )
                 else:
                     with b.when(panel < whole):
                         channel = inside.simplifier(minimum(panel, whole - 1) * width)
-                        self.panel(inside.nested(), strip, loaded, block, channel, full, tile)
+                        self.panel(inside.nested(), input_tile, loaded, block, channel, full, tile)
                     if rest:
                         with b.otherwise(), b.when(panel < panels):
                             edge = column_groups(rest, self.lanes)
-                            self.panel(inside.nested(), strip, loaded, block, index(whole * width), edge, tile)
+                            self.panel(inside.nested(), input_tile, loaded, block, index(whole * width), edge, tile)
         size = f"{rows}x{columns}"
         return self.finished(f"cpu.convolution(tile={tile.rows}x{width}, block={size}, chunks={chunks})")
 
@@ -163,7 +165,7 @@ class Dense(ConvolutionBase):
     def panel(
         self,
         values: Inliner,
-        strip: InputTile,
+        input_tile: InputTile,
         loaded: Buffer | None,
         block: OutputBlock,
         channel: Expr,
@@ -185,7 +187,7 @@ class Dense(ConvolutionBase):
                     *tap, ch = at
                     if loaded is None:
                         return self.element(deep, phase, block, y, x0 + i, ch)
-                    return loaded[strip.at(phase, y, x0 + i, tap, ch)]
+                    return loaded[input_tile.at(phase, y, x0 + i, tap, ch)]
 
                 def right(at: Sequence[Expr], j: Expr, deep: Inliner) -> Expr:
                     *tap, ch = at
@@ -218,7 +220,7 @@ class Dense(ConvolutionBase):
         held = minimum(block.first[2] + column, index(c.steps(2)) - 1)
         places = (block.first[0], block.first[1] + row, held)
         spatial = tuple(q * p.stride for q, p in zip(places, phase, strict=True))
-        return values.at(c.x, (block.image, channel, *c.spatial(spatial)))
+        return values.element(c.x, (block.image, channel, *c.spatial(spatial)))
 
     def tiles(self, values: Inliner, count: Dim, height: int, body: TileBody) -> None:
         """Calls ``body`` for tiles of ``height`` that cover ``count`` columns. If the count is symbolic, the last tile

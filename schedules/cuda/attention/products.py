@@ -30,11 +30,11 @@ _C_ROWS = repeat(2) * spatial(8) * replicate(4, rank=1)
 
 @dataclass(frozen=True, slots=True)
 class AttentionConfig:
-    """engine: "simt", or the name of a tensor-core instruction. rows: queries of one of ``warps`` warps. keys: keys of
-    a tile. stages: tiles of keys in shared memory, 2 if they are copied asynchronously. split: the number of blocks
+    """multiplier: "simt", or the name of a tensor-core instruction. rows: queries of one of ``warps`` warps. keys: keys
+    of a tile. stages: tiles of keys in shared memory, 2 if they are copied asynchronously. split: the number of blocks
     that share the keys of their queries."""
 
-    engine: str
+    multiplier: str
     warps: int
     rows: int
     keys: int
@@ -54,10 +54,10 @@ class AttentionConfig:
     def __str__(self) -> str:
         shared = f", split={self.split}" if self.split > 1 else ""
         tile = f"queries={self.queries}, keys={self.keys}, warps={self.warps}, stages={self.stages}"
-        return f"{self.engine}, {tile}{shared}"
+        return f"{self.multiplier}, {tile}{shared}"
 
     @staticmethod
-    def engine_for(dtype: DType, target: Target) -> str:
+    def multiplier_for(dtype: DType, target: Target) -> str:
         """The tensor-core instruction for products of ``dtype``, or "simt"."""
         if dtype not in (f16, bf16):
             return "simt"
@@ -72,14 +72,14 @@ class AttentionConfig:
             return f"a block would have {self.threads} threads, more than the limit of 1024"
         if self.stages not in (1, 2):
             return f"there must be one or two stages, not {self.stages}"
-        if self.engine == "simt":
+        if self.multiplier == "simt":
             return None if dtype in (f16, bf16, f32) else f"sums of {dtype} are not of f32"
-        found = instruction_named(self.engine)
+        found = instruction_named(self.multiplier)
         if not found.targets(target):
-            return f"{target} has no {self.engine}"
+            return f"{target} has no {self.multiplier}"
         spec = found.spec
         assert isinstance(spec, MatMulSpec)
-        return None if spec.a == dtype else f"{self.engine} does not multiply {dtype}"
+        return None if spec.a == dtype else f"{self.multiplier} does not multiply {dtype}"
 
     def owner(self, columns: int) -> TaskMapping:
         """Ownership of the elements of the block's queries × ``columns``."""
@@ -114,10 +114,10 @@ class Products:
         with b.mapped(["i", "d"], c.owner(width), THREAD) as (i, d):
             b.store(sums, (i, d), 0.0)
         scores = b.allocate("scores", f32, (c.queries, c.keys), Scope.REGISTER, owner=c.owner(c.keys))
-        if c.engine == "simt":
+        if c.multiplier == "simt":
             weights = padded_tile(b, "weights", f32, 1, c.queries, c.keys, along_k=True, is_left=True).buffer
         else:
-            held = instruction_named(c.engine).owner_a
+            held = instruction_named(c.multiplier).owner_a
             assert held is not None
             owner = spatial(c.warps, 1) * repeat(c.rows // _M, c.keys // _K) * held
             weights = b.allocate("weights", kind, (c.queries, c.keys), Scope.REGISTER, owner=owner)
@@ -128,7 +128,7 @@ class Products:
         b, c = self.b, self.c
         with b.mapped(["i", "j"], c.owner(c.keys), THREAD) as (i, j):
             b.store(self.scores, (i, j), 0.0)
-        if c.engine == "simt":
+        if c.multiplier == "simt":
             self.by_threads(self.scores, queries, keys, c.keys, depth, stage)
             return
         left = self.left_fragment()
@@ -144,7 +144,7 @@ class Products:
     def weigh(self, values: Inliner, tile: SharedTile, stage: Expr) -> None:
         """sums += weights @ values."""
         b, c = self.b, self.c
-        if c.engine == "simt":
+        if c.multiplier == "simt":
             b.barrier()
             self.by_threads(self.sums, SharedTile(self.weights, True, True), tile, self.width, c.keys, stage)
             return
@@ -157,21 +157,21 @@ class Products:
 
     def left_fragment(self) -> Buffer:
         """Registers for a k-tile of the queries, 16 along k."""
-        held = instruction_named(self.c.engine).owner_a
+        held = instruction_named(self.c.multiplier).owner_a
         assert held is not None
         owner = spatial(self.c.warps, 1) * repeat(self.c.rows // _M, 1) * held
         return self.b.allocate("a", self.kind, (self.c.queries, _K), Scope.REGISTER, owner=owner)
 
     def right_fragment(self, columns: int) -> Buffer:
         """Registers for a k-tile of the keys or values, 16 along k, which all warps hold."""
-        held = instruction_named(self.c.engine).owner_b
+        held = instruction_named(self.c.multiplier).owner_b
         assert held is not None
         owner = replicate(self.c.warps, rank=2) * repeat(1, columns // _N) * held
         return self.b.allocate("b", self.kind, (_K, columns), Scope.REGISTER, owner=owner)
 
     def multiply(self, to: Buffer, left: Buffer, kk: Expr, right: Buffer, columns: int) -> None:
         """to += left @ right for the rows of this warp, 16 along k from ``kk`` on."""
-        found = instruction_named(self.c.engine)
+        found = instruction_named(self.c.multiplier)
         for i in range(0, self.c.rows, _M):
             for j in range(0, columns, _N):
                 self.b.invoke(
@@ -192,5 +192,5 @@ class Products:
 
     def store_weight(self, i: Expr, j: Expr, weight: Expr) -> None:
         """Stores a weight as an operand of the second product."""
-        where = (index(0), i, j) if self.c.engine == "simt" else (i, j)
+        where = (index(0), i, j) if self.c.multiplier == "simt" else (i, j)
         self.b.store(self.weights, where, cast(as_expr(weight), self.weights.dtype))

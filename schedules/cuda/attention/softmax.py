@@ -127,14 +127,14 @@ class Softmax:
             held = inside.simplifier(key + j)
             if not fills(a.keys, c.keys):
                 held = inside.simplifier(minimum(held, index(a.keys) - 1))
-            inside.folded = {**inside.folded, id(a.dot): scores[i, j]}
+            inside.reduced = {**inside.reduced, id(a.dot): scores[i, j]}
             axes = {**self.place(inside, row), a.key: held}
             value = cast(inside.expand(self.score.value, axes), f32)
             if not fills(a.keys, c.keys):
                 value = select(inside.simplifier(key + j < a.keys), value, const(-math.inf, f32))
             b.store(scores, (i, j), value)
 
-    def soften(self, scores: Buffer, store: Callable[[Expr, Expr, Expr], None]) -> Buffer:
+    def to_weights(self, scores: Buffer, store: Callable[[Expr, Expr, Expr], None]) -> Buffer:
         """Turns scores into weights relative to the running maximum, which ``store`` receives as (query, key, weight).
         Returns the factors by which earlier sums shrink."""
         c, b, top, total = self.c, self.b, self.top, self.total

@@ -76,13 +76,13 @@ def shared_bytes(t: AttentionTask, c: AttentionConfig) -> int:
     total = padded_bytes(kind, 1, c.queries, t.depth, along_k=True)
     total += padded_bytes(kind, stages, c.keys, t.depth, along_k=True)
     total += padded_bytes(kind, stages, t.width, c.keys, along_k=False)
-    return total + (0 if c.engine != "simt" else padded_bytes(f32, 1, c.queries, c.keys, along_k=True))
+    return total + (0 if c.multiplier != "simt" else padded_bytes(f32, 1, c.queries, c.keys, along_k=True))
 
 
 def space(t: AttentionTask, target: Target) -> list[AttentionConfig]:
     """Configurations, the most promising first: 128 queries to a block, and for wide heads 32 to a warp, which halves
     the reads of shared memory. The sums, scores and weights of a thread must leave registers for the rest."""
-    engine = AttentionConfig.engine_for(t.q.expr.dtype, target)
+    multiplier = AttentionConfig.multiplier_for(t.q.expr.dtype, target)
     stages = 2 if is_asynchronous(t, target) else 1
     room = _MOST_HELD if is_plain(t) else _MOST_HELD_WITH_MASKS
     found = []
@@ -90,8 +90,8 @@ def space(t: AttentionTask, target: Target) -> list[AttentionConfig]:
         for rows in (32, 16):
             for keys in (128, 64, 32):
                 held = rows * (t.width + keys + keys // 2) // WARP
-                if held <= room and not (engine == "simt" and (keys > 32 or rows > 16)):
-                    found.append(AttentionConfig(engine, warps, rows, keys, stages))
+                if held <= room and not (multiplier == "simt" and (keys > 32 or rows > 16)):
+                    found.append(AttentionConfig(multiplier, warps, rows, keys, stages))
     rows = 32 if t.width > _NARROW else 16
     return sorted(found, key=lambda c: (c.queries > 128, -c.queries, c.rows != rows, abs(c.keys - 64)))
 
@@ -147,7 +147,7 @@ class _Template:
         def step(place: Inliner, key: Expr, stage: Expr) -> None:
             products.score(place.nested(), tiles[0], tiles[1], t.depth, stage)
             softmax.finish_scores(place.nested(), products.scores, key)
-            shrink = softmax.soften(products.scores, products.store_weight)
+            shrink = softmax.to_weights(products.scores, products.store_weight)
             softmax.rescale(products.sums, shrink)
             products.weigh(place.nested(), tiles[2], stage)
 
@@ -202,10 +202,10 @@ class _Template:
         def issue(number: Expr, local: Inliner) -> None:
             key = local.simplifier((self.start + number) * c.keys)
             stage = local.simplifier(number % 2)
-            self.staging(1, key).copy(local.nested(), stage, index(0))
-            self.staging(2, key).copy(local.nested(), stage, key)
+            self.staging(1, key).copy_async(local.nested(), stage, index(0))
+            self.staging(2, key).copy_async(local.nested(), stage, key)
 
-        self.staging(0, index(0)).copy(values.nested(), index(0), index(0))
+        self.staging(0, index(0)).copy_async(values.nested(), index(0), index(0))
         issue(index(0), values)
         b.invoke(commit)
         with b.loop("block", blocks) as number:
@@ -224,9 +224,9 @@ class _Template:
 
         def fill(which: int, local: Inliner, key: Expr, k0: Expr) -> None:
             s = self.staging(which, key)
-            s.open(("queries_next", "keys_next", "values_next")[which])
-            s.fetch(local.nested(), k0)
-            s.put(local.nested(), index(0))
+            s.allocate(("queries_next", "keys_next", "values_next")[which])
+            s.load(local.nested(), k0)
+            s.store_tile(local.nested(), index(0))
 
         fill(0, values, index(0), index(0))
         with b.loop("block", blocks) as number:

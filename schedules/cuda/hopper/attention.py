@@ -100,9 +100,9 @@ class _Attention:
         with b.when(THREAD < 1):
             for o in (self.q, self.k, self.v):
                 for stage in range(int(o.full.shape[0])):  # type: ignore[arg-type]  # as many as there are stages
-                    self.at(o.full, index(stage), "init", 1)
+                    self.barrier(o.full, index(stage), "init", 1)
                     if o.empty:
-                        self.at(o.empty, index(stage), "init", c.warps)
+                        self.barrier(o.empty, index(stage), "init", c.warps)
             b.invoke(instruction_named("fence_mbarrier_init"))
         b.barrier()
         self.blocks = self.count(values)
@@ -142,7 +142,7 @@ class _Attention:
         reach = values.simplifier(minimum(every, (self.first + (c.queries + c.keys - 1)) // c.keys))
         return self.b.let("blocks", reach)
 
-    def at(self, barriers: Buffer, stage: Expr, action: str, *values: ExprLike) -> None:
+    def barrier(self, barriers: Buffer, stage: Expr, action: str, *values: ExprLike) -> None:
         """An action on one mbarrier."""
         given = (cast(as_expr(v, i32), i32) for v in values)
         self.b.invoke(instruction_named(f"mbarrier_{action}"), region(barriers, (stage,), (1,)), *given)
@@ -150,26 +150,26 @@ class _Attention:
     def produce(self, values: Inliner) -> None:
         """The producer: one thread fills stage after stage."""
         c, t, b = self.c, self.t, self.b
-        self.fetch(values, self.q, self.first, index(0))
+        self.load(values, self.q, self.first, index(0))
         with b.loop("block", self.blocks, unroll=1) as number:
             inside = values.nested()
             inside.bind(number, ceil_div(t.a.keys, c.keys))
             stage, turn = self.turn(inside, number)
             for o in (self.k, self.v):
                 assert o.empty is not None
-                self.at(o.empty, stage, "wait", inside.simplifier((turn + 1) % 2))
-                self.fetch(inside, o, inside.simplifier(number * c.keys), stage)
+                self.barrier(o.empty, stage, "wait", inside.simplifier((turn + 1) % 2))
+                self.load(inside, o, inside.simplifier(number * c.keys), stage)
 
     def turn(self, values: Inliner, number: Expr) -> tuple[Expr, Expr]:
         """The stage of a tile of keys, and the parity of the number of times it was filled before."""
         return values.simplifier(number % self.c.stages), values.simplifier(number // self.c.stages % 2)
 
-    def fetch(self, values: Inliner, o: _Operand, line: Expr, stage: Expr) -> None:
+    def load(self, values: Inliner, o: _Operand, line: Expr, stage: Expr) -> None:
         """Loads the lines of a tile from ``line`` on, box after box."""
         b, tile = self.b, o.tile
         assert tile.map is not None
         boxes, lines, count = o.heads.boxes, int(tile.buffer.shape[2]), int(tile.buffer.shape[1])  # type: ignore[arg-type]  # plain sizes
-        self.at(o.full, stage, "arrive_expect_tx", count * lines * LINE_BYTES)
+        self.barrier(o.full, stage, "arrive_expect_tx", count * lines * LINE_BYTES)
         batch = o.heads.batch(*self.place)
         for box in range(count):
             column = index(box * LINE)
@@ -187,72 +187,72 @@ class _Attention:
         softmax = Softmax(b, t, c, worker, self.first, self.place)
         products = WgmmaProducts.open(b, t, c, group, worker)
         softmax.begin()
-        self.at(self.q.full, index(0), "wait", 0)
+        self.barrier(self.q.full, index(0), "wait", 0)
 
-        def soften(inside: Inliner, key: Expr, store: Callable[[Expr, Expr, Expr], None]) -> Buffer:
+        def to_weights(inside: Inliner, key: Expr, store: Callable[[Expr, Expr, Expr], None]) -> Buffer:
             softmax.finish_scores(inside.nested(), products.scores, key)
-            return softmax.soften(products.scores, store)
+            return softmax.to_weights(products.scores, store)
 
         if c.overlap:
-            self.overlapped(values, products, softmax, soften)
+            self.overlapped(values, products, softmax, to_weights)
         else:
-            self.in_turn(values, products, softmax, soften)
+            self.in_turn(values, products, softmax, to_weights)
         softmax.gather()
         softmax.finish(values.nested(), products.sums)
 
-    def in_turn(self, values: Inliner, products: WgmmaProducts, softmax: Softmax, soften: _Soften) -> None:
+    def in_turn(self, values: Inliner, products: WgmmaProducts, softmax: Softmax, to_weights: _ToWeights) -> None:
         """Runs one product, softmax, and the other product in sequence."""
         c, b = self.c, self.b
         with b.loop("block", self.blocks, unroll=1) as number:
             inside = values.nested()
             inside.bind(number, ceil_div(self.t.a.keys, c.keys))
             stage, parity = self.turn(inside, number)
-            self.at(self.k.full, stage, "wait", parity)
+            self.barrier(self.k.full, stage, "wait", parity)
             products.score(self.q.tile, self.k.tile, stage)
             products.wait(0)
             products.hold(products.scores)
             self.release(self.k, stage)
-            shrink = soften(inside, inside.simplifier(number * c.keys), products.store_weight)
+            shrink = to_weights(inside, inside.simplifier(number * c.keys), products.store_weight)
             softmax.rescale(products.sums, shrink)
-            self.at(self.v.full, stage, "wait", parity)
+            self.barrier(self.v.full, stage, "wait", parity)
             products.weigh(self.v.tile, stage)
             products.wait(0)
             products.hold(products.sums)
             self.release(self.v, stage)
 
-    def overlapped(self, values: Inliner, products: WgmmaProducts, softmax: Softmax, soften: _Soften) -> None:
+    def overlapped(self, values: Inliner, products: WgmmaProducts, softmax: Softmax, to_weights: _ToWeights) -> None:
         """Issues the product for the scores of the next tile before the one for the values of this tile."""
         c, b = self.c, self.b
         blocks = self.blocks
-        self.at(self.k.full, index(0), "wait", 0)
+        self.barrier(self.k.full, index(0), "wait", 0)
         products.score(self.q.tile, self.k.tile, index(0))
         products.wait(0)
         products.hold(products.scores)
         self.release(self.k, index(0))
-        soften(values.nested(), index(0), products.store_weight)
+        to_weights(values.nested(), index(0), products.store_weight)
         with b.loop("block", values.simplifier(blocks - 1), unroll=1) as number:
             inside = values.nested()
             inside.bind(number, ceil_div(self.t.a.keys, c.keys))
             stage, parity = self.turn(inside, number)
             after, parity_after = self.turn(inside, inside.simplifier(number + 1))
-            self.at(self.k.full, after, "wait", parity_after)
+            self.barrier(self.k.full, after, "wait", parity_after)
             products.score(self.q.tile, self.k.tile, after)
-            self.at(self.v.full, stage, "wait", parity)
+            self.barrier(self.v.full, stage, "wait", parity)
             products.weigh(self.v.tile, stage)
             products.wait(1)
             products.hold(products.scores)
             self.release(self.k, after)
-            shrink = soften(inside, inside.simplifier((number + 1) * c.keys), products.keep)
+            shrink = to_weights(inside, inside.simplifier((number + 1) * c.keys), products.keep)
             # They arrived long ago: this loop only ends a basic block, or the assembler would wait for the products
             # before the softmax. Keys would not do: their stage has been released, and may have been filled again.
-            self.at(self.q.full, index(0), "wait", 0)
+            self.barrier(self.q.full, index(0), "wait", 0)
             products.wait(0)
             products.hold(products.sums)
             self.release(self.v, stage)
             softmax.rescale(products.sums, shrink)
-            products.settle()
+            products.use_kept()
         last, parity = self.turn(values, values.simplifier(blocks - 1))
-        self.at(self.v.full, last, "wait", parity)
+        self.barrier(self.v.full, last, "wait", parity)
         products.weigh(self.v.tile, last)
         products.wait(0)
         products.hold(products.sums)
@@ -261,9 +261,9 @@ class _Attention:
         """A warp releases a stage."""
         assert o.empty is not None
         with self.b.when(eq(THREAD % WARP, 0)):
-            self.at(o.empty, stage, "arrive")
+            self.barrier(o.empty, stage, "arrive")
 
 
-_Soften = Callable[[Inliner, Expr, Callable[[Expr, Expr, Expr], None]], Buffer]
+_ToWeights = Callable[[Inliner, Expr, Callable[[Expr, Expr, Expr], None]], Buffer]
 """Turns the scores of the tile from a key on into weights: (values, key, consumer of a weight) -> the factors by which
 sums shrink."""

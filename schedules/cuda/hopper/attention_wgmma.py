@@ -27,7 +27,7 @@ class WgmmaProducts:
     width: int
     group: Expr
     worker: Expr
-    engines: tuple[Instruction, Instruction]
+    instructions: tuple[Instruction, Instruction]
     scores: Buffer
     weights: Buffer
     sums: Buffer
@@ -36,8 +36,8 @@ class WgmmaProducts:
     def open(b: Builder, t: AttentionTask, c: HopperAttentionConfig, group: Expr, worker: Expr) -> WgmmaProducts:
         """Allocates all registers; the sums are 0."""
         kind = t.q.expr.dtype
-        engines = instructions_of(c.keys, t.width, kind)
-        held = engines[1].owner_a
+        instructions = instructions_of(c.keys, t.width, kind)
+        held = instructions[1].owner_a
         assert held is not None
         sums = b.allocate("sums", f32, (c.queries, t.width), Scope.REGISTER, owner=c.owner(t.width))
         with b.mapped(["i", "d"], c.owner(t.width), worker) as (i, d):
@@ -45,7 +45,7 @@ class WgmmaProducts:
         scores = b.allocate("scores", f32, (c.queries, c.keys), Scope.REGISTER, owner=c.owner(c.keys))
         owner = spatial(c.groups, 1) * repeat(1, c.keys // K) * held
         weights = b.allocate("weights", kind, (c.queries, c.keys), Scope.REGISTER, owner=owner)
-        return WgmmaProducts(b, c, t.depth, t.width, group, worker, engines, scores, weights, sums)
+        return WgmmaProducts(b, c, t.depth, t.width, group, worker, instructions, scores, weights, sums)
 
     def rows(self, buffer: Buffer, column: int, columns: int) -> tuple[Buffer, tuple[ExprLike, ...], tuple[int, ...]]:
         """The part of a buffer that belongs to this warpgroup's queries."""
@@ -57,7 +57,7 @@ class WgmmaProducts:
         b.invoke(instruction_named("wgmma_fence"))
         for kk in range(0, self.depth, K):
             b.invoke(
-                self.engines[0],
+                self.instructions[0],
                 as_expr(0),
                 as_expr(0),
                 region(*self.rows(self.scores, 0, self.c.keys)),
@@ -73,7 +73,7 @@ class WgmmaProducts:
         b.invoke(instruction_named("wgmma_fence"))
         for kk in range(0, self.c.keys, K):
             b.invoke(
-                self.engines[1],
+                self.instructions[1],
                 as_expr(1),
                 region(*self.rows(self.sums, 0, self.width)),
                 region(*self.rows(self.weights, kk, K)),
@@ -100,7 +100,7 @@ class WgmmaProducts:
         """Stores a weight in place of its score, while the weights of the previous tile are still being multiplied."""
         self.b.store(self.scores, (i, j), weight)
 
-    def settle(self) -> None:
+    def use_kept(self) -> None:
         """Moves the kept weights to the operand of the second product."""
         with self.b.mapped(["i", "j"], self.c.owner(self.c.keys), self.worker) as (i, j):
             self.store_weight(i, j, self.scores[i, j])

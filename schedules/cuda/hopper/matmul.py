@@ -35,12 +35,12 @@ from taskmap.schedules.cuda.hopper.stage import (
     ProducerLoader,
     StageTile,
     SwizzledTile,
-    arrival,
     open_tile,
+    plan_load,
 )
 from taskmap.schedules.cuda.hopper.tma_descriptor import TmaDescriptor
 from taskmap.schedules.cuda.hopper.tma_store import TmaStore, output_boxes, output_bytes
-from taskmap.schedules.cuda.hopper.wgmma import Wgmma
+from taskmap.schedules.cuda.hopper.wgmma import WgmmaMultiplier
 from taskmap.schedules.cuda.matmul.problem_view import Gemm, TileContext
 from taskmap.schedules.cuda.matmul.split_k import Split, steps_of, tiles_of, why_not_split
 from taskmap.schedules.cuda.support.launch import WARP, number_of_warpgroup
@@ -54,19 +54,19 @@ _PAIR = 2
 
 def validity(p: Gemm, c: HopperConfig, target: Target) -> str | None:
     """The reason why ``c`` cannot compute ``p`` on ``target``, or None if it can."""
-    found = instruction_named(c.engine)
+    found = instruction_named(c.multiplier)
     if not found.targets(target):
-        return f"{target} has no {c.engine}, which needs {found.targets}"
+        return f"{target} has no {c.multiplier}, which needs {found.targets}"
     types = (p.left.expr.dtype, p.right.expr.dtype, p.accumulate)
     wanted = tuple(f32 if t == tf32 else t for t in (c.spec.a, c.spec.b, c.spec.c))  # loads round f32 to tf32
     if types != wanted:
-        return f"{c.engine} does not multiply {types[0]} by {types[1]} into {types[2]}"
+        return f"{c.multiplier} does not multiply {types[0]} by {types[1]} into {types[2]}"
     if c.groups not in (1, 2):
         return f"one or two warpgroups multiply, not {c.groups}"
     if c.block_m % (c.groups * ROWS):
         return f"{c.groups} warpgroups of {ROWS} rows do not divide {c.block_m}"
     if c.block_n != c.spec.n:
-        return f"{c.engine} has {c.spec.n} columns, not {c.block_n}"
+        return f"{c.multiplier} has {c.spec.n} columns, not {c.block_n}"
     if c.stages < 2:
         return "a single stage cannot be loaded while it is multiplied"
     if c.sums > _MOST_SUMS:
@@ -77,14 +77,14 @@ def validity(p: Gemm, c: HopperConfig, target: Target) -> str | None:
     ways = plan_loads(p, c)
     if isinstance(ways, str):
         return ways
-    return _endless(p, c, target, ways) or _unboxed(p, c) or _unsplit(p, c)
+    return _why_not_persistent(p, c, target, ways) or _why_not_stored(p, c) or _why_not_split(p, c)
 
 
-def _endless(p: Gemm, c: HopperConfig, target: Target, ways: tuple[LoadPlan, LoadPlan]) -> str | None:
+def _why_not_persistent(p: Gemm, c: HopperConfig, target: Target, ways: tuple[LoadPlan, LoadPlan]) -> str | None:
     """The reason why persistent blocks cannot compute the product, or None if they can."""
     if not c.persistent:
         return None
-    if any(w.way is not LoadPath.TMA for w in ways):
+    if any(w.path is not LoadPath.TMA for w in ways):
         return "persistent blocks need TMA loads of both operands"
     count = tiles_of(p, (c.block_m, c.block_n))
     if count is None:
@@ -92,7 +92,7 @@ def _endless(p: Gemm, c: HopperConfig, target: Target, ways: tuple[LoadPlan, Loa
     return f"{count} tiles do not outnumber {target.cores} multiprocessors" if count <= target.cores else None
 
 
-def _unsplit(p: Gemm, c: HopperConfig) -> str | None:
+def _why_not_split(p: Gemm, c: HopperConfig) -> str | None:
     """The reason why blocks cannot share sums, or None if they can."""
     if c.split > 1 and (c.persistent or c.boxed):
         return "split-k excludes persistent blocks and TMA stores: the last block of a tile stores its result by itself"
@@ -101,7 +101,7 @@ def _unsplit(p: Gemm, c: HopperConfig) -> str | None:
     return why_not_split(p, (c.block_m, c.block_n), c.block_k, c.split)
 
 
-def _unboxed(p: Gemm, c: HopperConfig) -> str | None:
+def _why_not_stored(p: Gemm, c: HopperConfig) -> str | None:
     """The reason why TMA cannot store the result, or None if it can."""
     found = output_boxes(p, c) if c.boxed else None
     return f"TMA cannot store the result: {found}" if isinstance(found, str) else None
@@ -111,7 +111,7 @@ def plan_loads(p: Gemm, c: HopperConfig) -> tuple[LoadPlan, LoadPlan] | str:
     """The load paths of both operands, or the reason why one of them has none."""
     found = []
     for name, f, extent, kind in (("left", p.left, c.block_m, c.spec.a), ("right", p.right, c.block_n, c.spec.b)):
-        how = arrival(p.task, f, p.c.batch, extent, kind)
+        how = plan_load(p.task, f, p.c.batch, extent, kind)
         if isinstance(how, str):
             return f"the {name} operand cannot reach a stage: {how}"
         found.append(how)
@@ -140,7 +140,7 @@ class _Hopper:
     p: Gemm
     c: HopperConfig
     target: Target
-    outlet: TmaStore | None = None
+    tma_store: TmaStore | None = None
     ways: tuple[LoadPlan, LoadPlan] = field(init=False)
     frame: TileContext = field(init=False)
     full: Buffer = field(init=False)
@@ -162,14 +162,14 @@ class _Hopper:
         left = open_tile(b, "left", c.spec.a, c.stages, c.block_m, found[0])
         right = open_tile(b, "right", c.spec.b, c.stages, c.block_n, found[1])
         boxes = output_boxes(p, c) if c.boxed else None
-        self.outlet = TmaStore.open(b, c, boxes) if isinstance(boxes, TmaDescriptor) else None
+        self.tma_store = TmaStore.open(b, c, boxes) if isinstance(boxes, TmaDescriptor) else None
         self.full, self.empty = (b.allocate(name, i64, (c.stages,), Scope.SHARED) for name in ("full", "empty"))
-        by_engine = any(w.way is LoadPath.TMA for w in found)
-        by_threads = any(w.way is not LoadPath.TMA for w in found)
+        by_tma = any(w.path is LoadPath.TMA for w in found)
+        by_threads = any(w.path is not LoadPath.TMA for w in found)
         with b.when(THREAD < 1):
             for stage in range(c.stages):
-                self.at(self.full, index(stage), "init", by_engine + by_threads * WARPGROUP // WARP)
-                self.at(self.empty, index(stage), "init", c.groups * WARPGROUP // WARP)
+                self.barrier(self.full, index(stage), "init", by_tma + by_threads * WARPGROUP // WARP)
+                self.barrier(self.empty, index(stage), "init", c.groups * WARPGROUP // WARP)
             b.invoke(instruction_named("fence_mbarrier_init"))
         b.barrier()
         registers = c.registers(by_threads=by_threads)
@@ -187,13 +187,13 @@ class _Hopper:
         kernel = self.frame.launch.kernel(f"cuda.hopper({c})")
         kernel = self.shared.kernel(kernel) if self.shared else kernel
         grid = (self.target.cores,) if c.persistent else kernel.grid
-        return replace(kernel, grid=grid, maps=tuple(t.map for t in (left, right, self.outlet) if t and t.map))
+        return replace(kernel, grid=grid, maps=tuple(t.map for t in (left, right, self.tma_store) if t and t.map))
 
     def is_first(self) -> Expr:
         """True in the first of the producer's threads."""
         return eq(THREAD, self.c.groups * WARPGROUP)
 
-    def at(self, barriers: Buffer, stage: Expr, action: str, *values: ExprLike) -> None:
+    def barrier(self, barriers: Buffer, stage: Expr, action: str, *values: ExprLike) -> None:
         """An action on one mbarrier."""
         given = (cast(as_expr(v, i32), i32) for v in values)
         self.frame.launch.b.invoke(instruction_named(f"mbarrier_{action}"), region(barriers, (stage,), (1,)), *given)
@@ -215,7 +215,7 @@ class _Hopper:
             inside.bind(turn, -(-count // blocks))
             number = b.let("number", inside.simplifier(turn * blocks + BLOCKS[0]))
             inside.bind(number, count)
-            frame.stand(inside, number)
+            frame.select_tile(inside, number)
             body(inside, inside.simplifier(turn * self.steps()))
 
     def turn(self, values: Inliner, number: Expr) -> tuple[Expr, Expr]:
@@ -227,23 +227,23 @@ class _Hopper:
     def lag(self) -> int:
         """The number of steps between issuing an asynchronous copy and waiting for it. A stage is released one step
         after its product, so two stages are never in flight."""
-        return self.c.stages - 2 if any(w.way is LoadPath.CP_ASYNC for w in self.ways) else 0
+        return self.c.stages - 2 if any(w.path is LoadPath.CP_ASYNC for w in self.ways) else 0
 
     def produce(self, values: Inliner, before: Expr, left: StageTile, right: StageTile) -> None:
         """The producer: fills stage after stage."""
         b, c, frame, p = self.frame.launch.b, self.c, self.frame, self.p
         tiles = ((left, frame.row), (right, frame.column))
-        boxed = [t for t, w in zip(tiles, self.ways, strict=True) if w.way is LoadPath.TMA]
+        boxed = [t for t, w in zip(tiles, self.ways, strict=True) if w.path is LoadPath.TMA]
         copied, computed = (
             [
-                self.feed(f, tile, first, w)
+                self.loader(f, tile, first, w)
                 for f, (tile, first), w in zip((p.left, p.right), tiles, self.ways, strict=True)
-                if w.way is way
+                if w.path is way
             ]
             for way in (LoadPath.CP_ASYNC, LoadPath.REGISTERS)
         )
         for feed in computed:
-            feed.open(f"{feed.tile.buffer.name}_next")
+            feed.allocate(f"{feed.tile.buffer.name}_next")
         # What a thread holds while it waits for a stage leaves few registers for loading another operand.
         early = len(computed) == 1 or c.registers(by_threads=True) is None
         # Unrolled, the assembler would hold the addresses of several steps.
@@ -252,24 +252,24 @@ class _Hopper:
             stage, parity = self.turn(values, values.simplifier(before + step))
             k0 = values.simplifier((self.start + step) * c.block_k)
             for feed in computed if early else ():
-                feed.early(values, k0)
-            self.at(self.empty, stage, "wait", values.simplifier((parity + 1) % 2))
+                feed.prefetch(values, k0)
+            self.barrier(self.empty, stage, "wait", values.simplifier((parity + 1) % 2))
             if boxed:
-                self.ask(values, boxed, stage, k0, alone=not (copied or computed))
+                self.issue_tma(values, boxed, stage, k0, alone=not (copied or computed))
             for feed in copied:
-                feed.send(values, stage, k0)
+                feed.issue_copies(values, stage, k0)
             if copied:
                 b.invoke(instruction_named("cp_async_commit"))
             for feed in computed:
-                feed.late(values, stage, k0, early=early)
+                feed.commit(values, stage, k0, early=early)
             if copied or computed:
                 with b.when(step >= self.lag):
                     if copied:
                         b.invoke(instruction_named("cp_async_wait"), as_expr(self.lag))
-                    self.publish(values.simplifier((step + (c.stages - self.lag)) % c.stages))
-        self.settle(values)
+                    self.signal_full(values.simplifier((step + (c.stages - self.lag)) % c.stages))
+        self.drain(values)
 
-    def feed(self, f: object, tile: StageTile, first: Expr, how: LoadPlan) -> ProducerLoader:
+    def loader(self, f: object, tile: StageTile, first: Expr, how: LoadPlan) -> ProducerLoader:
         """The loader by which threads fill a tile."""
         c, p = self.c, self.p
         factor = p.left if f is p.left else p.right
@@ -280,13 +280,15 @@ class _Hopper:
             b, factor, self.frame.fixed, first, tile.extent, c.block_k, p.k, how.partition, WARPGROUP, seen, how.parts
         )
 
-    def ask(self, values: Inliner, boxed: list[tuple[StageTile, Expr]], stage: Expr, k0: Expr, *, alone: bool) -> None:
+    def issue_tma(
+        self, values: Inliner, boxed: list[tuple[StageTile, Expr]], stage: Expr, k0: Expr, *, alone: bool
+    ) -> None:
         """One thread issues the TMA copies of a stage's boxes."""
         b, frame = self.frame.launch.b, self.frame
         batch = [frame.fixed[v] for v, _ in self.p.c.batch]
         count = sum(t.extent for t, _ in boxed) * 128
         with b.when(True if alone else self.is_first()):
-            self.at(self.full, stage, "arrive_expect_tx", count)
+            self.barrier(self.full, stage, "arrive_expect_tx", count)
             for tile, first in boxed:
                 assert tile.boxes is not None
                 assert tile.map is not None
@@ -297,15 +299,15 @@ class _Hopper:
                     fetch = instruction_named(f"tma_load_{len(at)}d")
                     b.invoke(fetch, to, tile.map, region(self.full, (stage,), (1,)), *where)
 
-    def publish(self, stage: Expr) -> None:
+    def signal_full(self, stage: Expr) -> None:
         """Marks a stage as full after the writes of a warp's threads."""
         b = self.frame.launch.b
         b.invoke(instruction_named("fence_proxy_async"))
         b.invoke(instruction_named("warp_sync"))
         with b.when(eq(THREAD % WARP, 0)):
-            self.at(self.full, stage, "arrive")
+            self.barrier(self.full, stage, "arrive")
 
-    def settle(self, values: Inliner) -> None:
+    def drain(self, values: Inliner) -> None:
         """Waits for the last copies."""
         if not self.lag:
             return
@@ -316,45 +318,47 @@ class _Hopper:
             inside.bind(late, self.lag)
             step = self.steps() - self.lag + late
             with b.when(step >= 0):
-                self.publish(inside.simplifier((step + c.stages) % c.stages))
+                self.signal_full(inside.simplifier((step + c.stages) % c.stages))
 
     def consume(self, values: Inliner, number: Expr, left: StageTile, right: StageTile) -> None:
         """A consumer: a warpgroup multiplies its rows of each tile and finishes them."""
-        engine = Wgmma.open(self.frame.launch.b, self.c, number, once=static_size(self.steps()) == 1)
+        multiplier = WgmmaMultiplier.open(self.frame.launch.b, self.c, number, once=static_size(self.steps()) == 1)
         whole = fills(self.p.m, self.c.block_m) and fills(self.p.n, self.c.block_n)
-        if self.outlet and not (whole or self.is_clipped):
-            self.outlet.clear(values.nested(), engine.pairs(_PAIR))
-        self.each_tile(values, lambda inside, before: self.compute(inside, before, engine, left, right))
-        if self.outlet:
-            self.outlet.close()
+        if self.tma_store and not (whole or self.is_clipped):
+            self.tma_store.clear(values.nested(), multiplier.pairs(_PAIR))
+        self.each_tile(values, lambda inside, before: self.compute(inside, before, multiplier, left, right))
+        if self.tma_store:
+            self.tma_store.close()
 
-    def compute(self, values: Inliner, before: Expr, engine: Wgmma, left: StageTile, right: StageTile) -> None:
+    def compute(
+        self, values: Inliner, before: Expr, multiplier: WgmmaMultiplier, left: StageTile, right: StageTile
+    ) -> None:
         """One tile, from the first product to the result."""
-        b, c, outlet = self.frame.launch.b, self.c, self.outlet
-        engine.begin()
+        b, c, tma_store = self.frame.launch.b, self.c, self.tma_store
+        multiplier.begin()
         # Unrolled, the assembler would have products of different steps wait for each other.
         with b.loop("step", self.steps(), unroll=1) as step:
             inside = values.nested()
             inside.bind(step, self.steps())
             stage, parity = self.turn(inside, inside.simplifier(before + step))
-            self.at(self.full, stage, "wait", parity)
-            engine.multiply(left, right, stage)
+            self.barrier(self.full, stage, "wait", parity)
+            multiplier.multiply(left, right, stage)
             b.invoke(instruction_named("wgmma_wait"), as_expr(1))
             with b.when((step > 0) & eq(THREAD % WARP, 0)):
-                self.at(self.empty, inside.simplifier((before + step + (c.stages - 1)) % c.stages), "arrive")
+                self.barrier(self.empty, inside.simplifier((before + step + (c.stages - 1)) % c.stages), "arrive")
         b.invoke(instruction_named("wgmma_wait"), as_expr(0))
-        engine.hold()
+        multiplier.hold()
         self.part(values, before)
         if c.split > 1:
-            self.shared = Split(self.frame, engine, self.meet, THREAD < 1)
+            self.shared = Split(self.frame, multiplier, self.synchronise, THREAD < 1)
             with self.shared.last(values) as last:
-                self.frame.epilogue(last, engine)
+                self.frame.epilogue(last, multiplier)
             return
-        if outlet and c.persistent:
-            outlet.reuse(engine.number)
-        self.frame.epilogue(values, engine, outlet.keep if outlet else None, clipped=self.is_clipped)
-        if outlet:
-            outlet.send(values, self.frame, engine.number)
+        if tma_store and c.persistent:
+            tma_store.reuse(multiplier.number)
+        self.frame.epilogue(values, multiplier, tma_store.put if tma_store else None, clipped=self.is_clipped)
+        if tma_store:
+            tma_store.send(values, self.frame, multiplier.number)
 
     @property
     def is_clipped(self) -> bool:
@@ -362,9 +366,9 @@ class _Hopper:
         no memory."""
         anchor = self.p.task.stages.index(self.p.stage)
         after = [e for s in self.p.task.stages[anchor + 1 :] for e in walk_exprs(s.body) if isinstance(e, Load)]
-        return self.outlet is not None and not any(e.buffer in self.p.task.inputs for e in after)
+        return self.tma_store is not None and not any(e.buffer in self.p.task.inputs for e in after)
 
-    def meet(self) -> None:
+    def synchronise(self) -> None:
         """Synchronises the threads that multiply."""
         threads = const(self.c.groups * WARPGROUP, i32)
         self.frame.launch.b.invoke(instruction_named("barrier_sync"), const(1, i32), threads)
@@ -377,8 +381,8 @@ class _Hopper:
         b = self.frame.launch.b
         with b.when(self.steps() > 0):
             stage, parity = self.turn(values, values.simplifier(before + self.steps() - 1))
-            self.at(self.full, stage, "wait", parity)
+            self.barrier(self.full, stage, "wait", parity)
             if self.c.persistent:
                 b.invoke(instruction_named("warp_sync"))
                 with b.when(eq(THREAD % WARP, 0)):
-                    self.at(self.empty, stage, "arrive")
+                    self.barrier(self.empty, stage, "arrive")

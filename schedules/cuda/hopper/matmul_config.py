@@ -26,7 +26,7 @@ class HopperConfig:
     this tile is finished. boxed: the result goes to memory through shared memory, by TMA. split: the number of blocks
     that share the terms of a sum."""
 
-    engine: str
+    multiplier: str
     block_m: int
     block_n: int
     groups: int = 2
@@ -49,7 +49,7 @@ class HopperConfig:
     @property
     def spec(self) -> MatMulSpec:
         """The product of one instruction."""
-        spec = instruction_named(self.engine).spec
+        spec = instruction_named(self.multiplier).spec
         assert isinstance(spec, MatMulSpec)
         return spec
 
@@ -89,4 +89,4 @@ class HopperConfig:
         tile = f"{self.block_m}x{self.block_n}x{self.block_k}"
         more = ", persistent" * self.persistent + ", boxed" * self.boxed
         more += f", split={self.split}" if self.split > 1 else ""
-        return f"{self.engine}, tile={tile}, groups={self.groups}, stages={self.stages}, group={self.group}{more}"
+        return f"{self.multiplier}, tile={tile}, groups={self.groups}, stages={self.stages}, group={self.group}{more}"

@@ -52,7 +52,7 @@ class LoadPlan:
     it, the mapping of chunks to threads for one of ``parts`` parts; parts run one after another, so that a thread has
     enough registers for the loads in flight."""
 
-    way: LoadPath
+    path: LoadPath
     along_k: bool
     boxes: TmaDescriptor | None = None
     partition: TilePartition | None = None
@@ -66,16 +66,16 @@ def filling_clocks(f: Operand, how: LoadPlan) -> float:
     if how.partition is None:
         return 0.0
     chunks = how.parts * how.partition.repeats[0] * how.partition.repeats[1]
-    if how.way is LoadPath.CP_ASYNC:
+    if how.path is LoadPath.CP_ASYNC:
         return float(chunks * _COPY_CLOCKS)
     return float(how.parts * _LATENCY + chunks * (_COPY_CLOCKS + f.lanes * _ELEMENT_CLOCKS))
 
 
-def arrival(task: Task, f: Operand, batch: Axes, extent: int, kind: DType) -> LoadPlan | str:
+def plan_load(task: Task, f: Operand, batch: Axes, extent: int, kind: DType) -> LoadPlan | str:
     """The load path of ``extent`` rows (or columns) of an operand into a stage of elements of ``kind``, or the reason
     why it has none."""
     boxes = boxes_of(task, f, batch)
-    if isinstance(boxes, TmaDescriptor) and _unboxed(boxes, extent, kind) is None:
+    if isinstance(boxes, TmaDescriptor) and _why_not_boxes(boxes, extent, kind) is None:
         return LoadPlan(LoadPath.TMA, boxes.along_k, boxes)
     line = LINE_BYTES // kind.bytes
     along_k = f.along_k or kind.bytes != 2 or extent % line != 0
@@ -93,7 +93,7 @@ def arrival(task: Task, f: Operand, batch: Axes, extent: int, kind: DType) -> Lo
     return LoadPlan(LoadPath.CP_ASYNC if copied else LoadPath.REGISTERS, along_k, None, part, parts)
 
 
-def _unboxed(boxes: TmaDescriptor, extent: int, kind: DType) -> str | None:
+def _why_not_boxes(boxes: TmaDescriptor, extent: int, kind: DType) -> str | None:
     """The reason why boxes do not fit a tile of ``extent`` rows, or None if they do."""
     if boxes.view.dtype != kind:
         return f"its elements are rounded to {kind}"
@@ -173,24 +173,24 @@ class ProducerLoader(SharedTileLoader):
 
     parts: int = 1
 
-    def send(self, values: Inliner, stage: Expr, k0: Expr) -> None:
+    def issue_copies(self, values: Inliner, stage: Expr, k0: Expr) -> None:
         """Issues asynchronous copies of the tile whose sum begins at ``k0`` into stage ``stage``."""
-        self.each_part(values, k0, lambda part, inside, k: part.copy(inside, stage, k))
+        self.each_part(values, k0, lambda part, inside, k: part.copy_async(inside, stage, k))
 
-    def early(self, values: Inliner, k0: Expr) -> None:
+    def prefetch(self, values: Inliner, k0: Expr) -> None:
         """The work before the stage is empty: loads the tile into registers, if they hold all of it."""
         if self.parts == 1:
-            self.fetch(values.nested(), k0)
+            self.load(values.nested(), k0)
 
-    def late(self, values: Inliner, stage: Expr, k0: Expr, *, early: bool) -> None:
+    def commit(self, values: Inliner, stage: Expr, k0: Expr, *, early: bool) -> None:
         """The remaining work: stores the tile in stage ``stage``."""
         if self.parts == 1 and early:
-            self.put(values.nested(), stage)
+            self.store_tile(values.nested(), stage)
             return
 
         def one(part: ProducerLoader, inside: Inliner, k: Expr) -> None:
-            part.fetch(inside.nested(), k)
-            part.put(inside.nested(), stage)
+            part.load(inside.nested(), k)
+            part.store_tile(inside.nested(), stage)
 
         self.each_part(values, k0, one)
 
@@ -221,7 +221,7 @@ class ProducerLoader(SharedTileLoader):
             inside.bind(chunk, s.chunks)
             body(row, chunk, inside)
 
-    def put(self, values: Inliner, stage: Expr) -> None:
+    def store_tile(self, values: Inliner, stage: Expr) -> None:
         """Stores the registers in stage ``stage`` of shared memory."""
         f, b = self.factor, self.b
         held = self.rounded() if self.tile.buffer.dtype == tf32 else self.held

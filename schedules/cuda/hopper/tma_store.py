@@ -82,9 +82,9 @@ class TmaStore:
             with b.loop("v", lanes, LoopKind.VECTOR) as v:
                 inside = values.nested()
                 inside.bind(v, lanes)
-                self.keep(i, g * lanes + v, const(0, self.buffer.dtype), inside)
+                self.put(i, g * lanes + v, const(0, self.buffer.dtype), inside)
 
-    def keep(self, i: Expr, j: Expr, value: Expr, values: Inliner) -> None:
+    def put(self, i: Expr, j: Expr, value: Expr, values: Inliner) -> None:
         """Stores an element in the tile."""
         s, line = values.simplifier, self.boxes.line
         self.b.store(self.buffer, (s(j // line), s(i), s(j % line)), value)
@@ -92,13 +92,13 @@ class TmaStore:
     def reuse(self, number: Expr) -> None:
         """Waits until the previous tile has been read; for threads that sent nothing there is nothing to wait for."""
         self.b.invoke(instruction_named("tma_wait_read"), as_expr(0))
-        self.meet(number)
+        self.synchronise(number)
 
     def send(self, values: Inliner, frame: TileContext, number: Expr) -> None:
         """Issues the stores of a warpgroup's rows."""
         b, c, line = self.b, self.c, self.boxes.line
         b.invoke(instruction_named("fence_proxy_async"))
-        self.meet(number)
+        self.synchronise(number)
         batch = [frame.fixed[v] for v, _ in frame.p.c.batch]
         first = values.simplifier(number * c.rows)
         with b.when(eq(THREAD % WARPGROUP, 0)):
@@ -113,7 +113,7 @@ class TmaStore:
         """Waits until the stores are complete."""
         self.b.invoke(instruction_named("tma_wait"), as_expr(0))
 
-    def meet(self, number: Expr) -> None:
+    def synchronise(self, number: Expr) -> None:
         """Synchronises all threads of a warpgroup."""
         barrier = cast(index(number + _FIRST_BARRIER), i32)
         self.b.invoke(instruction_named("barrier_sync"), barrier, const(WARPGROUP, i32))

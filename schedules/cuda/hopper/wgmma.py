@@ -18,7 +18,7 @@ from taskmap.schedules.cuda.matmul.problem_view import Finish, Test, in_vectors
 
 
 @dataclass(frozen=True, slots=True)
-class Wgmma:
+class WgmmaMultiplier:
     """The multiplier of a block: the sums of all its warpgroups. ``number``: the warpgroup of a thread. once: there is
     a single stage, whose first product sets the sums; otherwise they begin as 0."""
 
@@ -30,13 +30,13 @@ class Wgmma:
     once: bool
 
     @staticmethod
-    def open(b: Builder, c: HopperConfig, number: Expr, *, once: bool) -> Wgmma:
+    def open(b: Builder, c: HopperConfig, number: Expr, *, once: bool) -> WgmmaMultiplier:
         """Allocates the accumulators."""
-        found = instruction_named(c.engine)
+        found = instruction_named(c.multiplier)
         assert found.owner_c is not None
         owner = spatial(c.groups, 1) * repeat(c.rows // ROWS, 1) * found.owner_c
         total = b.allocate("total", c.spec.c, (c.block_m, c.block_n), Scope.REGISTER, owner=owner)
-        return Wgmma(b, c, found, number, total, once)
+        return WgmmaMultiplier(b, c, found, number, total, once)
 
     def begin(self) -> None:
         """Sets the sums to 0, if products are only added to them."""

@@ -14,12 +14,12 @@ _LANES_M, _LANES_N = 4, 8
 class MatmulConfig:
     """Tile sizes in elements: of a block, of one warp, and the k extent of a k-tile in shared memory.
 
-    engine: the multiplier, "simt" for CUDA cores, or the name of a tensor-core instruction. stages: k-tiles in shared
+    multiplier: "simt" for CUDA cores, or the name of a tensor-core instruction. stages: k-tiles in shared
     memory at once. group: the number of rows of tiles computed side by side, for reuse in the second-level cache.
     split: the number of blocks that share the terms of a sum.
     """
 
-    engine: str
+    multiplier: str
     block_m: int
     block_n: int
     block_k: int
@@ -49,7 +49,7 @@ class MatmulConfig:
         tile = f"{self.block_m}x{self.block_n}x{self.block_k}"
         split = f", split={self.split}" if self.split > 1 else ""
         warp = f"{self.warp_m}x{self.warp_n}"
-        return f"{self.engine}, tile={tile}, warp={warp}, stages={self.stages}, group={self.group}{split}"
+        return f"{self.multiplier}, tile={tile}, warp={warp}, stages={self.stages}, group={self.group}{split}"
 
 
 def sizes_fit(c: MatmulConfig, target: Target) -> str | None:
@@ -58,7 +58,7 @@ def sizes_fit(c: MatmulConfig, target: Target) -> str | None:
         return f"warps of {c.warp_m}×{c.warp_n} do not divide a block of {c.block_m}×{c.block_n}"
     if c.threads > 1024:
         return f"a block would have {c.threads} threads, more than the limit of 1024"
-    if c.engine == "simt" and (c.warp_m % _LANES_M or c.warp_n % _LANES_N):
+    if c.multiplier == "simt" and (c.warp_m % _LANES_M or c.warp_n % _LANES_N):
         return f"a warp of 4×8 threads does not divide {c.warp_m}×{c.warp_n}"
     if c.stages < 2:
         return "a single stage cannot be loaded while it is multiplied"

@@ -46,13 +46,13 @@ class SharedTileLoader:
     tile: SharedTile
     held: Buffer = field(init=False)
 
-    def open(self, name: str) -> None:
+    def allocate(self, name: str) -> None:
         """Allocates registers for one tile."""
         f = self.factor
         shape = (self.share.rows, self.share.chunks, f.lanes)
         self.held = self.b.allocate(name, f.expr.dtype, shape, Scope.REGISTER, owner=self.share.owner(f.lanes))
 
-    def fetch(self, values: Inliner, k0: Expr) -> None:
+    def load(self, values: Inliner, k0: Expr) -> None:
         """Loads the tile whose sum begins at ``k0`` into registers."""
         f, b = self.factor, self.b
 
@@ -74,7 +74,7 @@ class SharedTileLoader:
 
         self.each_chunk(values, one)
 
-    def put(self, values: Inliner, stage: Expr) -> None:
+    def store_tile(self, values: Inliner, stage: Expr) -> None:
         """Stores the registers in stage ``stage`` of shared memory."""
         f, b = self.factor, self.b
 
@@ -88,7 +88,7 @@ class SharedTileLoader:
 
         self.each_chunk(values, one)
 
-    def copy(self, values: Inliner, stage: Expr, k0: Expr) -> None:
+    def copy_async(self, values: Inliner, stage: Expr, k0: Expr) -> None:
         """Copies the tile whose sum begins at ``k0`` into stage ``stage`` asynchronously, in the copy group that is
         committed next. Threads without a chunk to copy store zeros."""
         f, b = self.factor, self.b

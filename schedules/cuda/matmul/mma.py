@@ -26,7 +26,7 @@ from taskmap.schedules.cuda.support.launch import WARP, place_of
 
 
 @dataclass(frozen=True, slots=True)
-class Mma:
+class MmaMultiplier:
     """The multiplier of a block; ``place`` is the warp's position along m and n."""
 
     b: Builder
@@ -38,9 +38,9 @@ class Mma:
     place: tuple[Expr, ...]
 
     @staticmethod
-    def open(b: Builder, config: MatmulConfig, dtype: DType, values: Inliner) -> Mma:
+    def open(b: Builder, config: MatmulConfig, dtype: DType, values: Inliner) -> MmaMultiplier:
         """Allocates accumulators, set to 0, and fragments of one step along k."""
-        found = instruction_named(config.engine)
+        found = instruction_named(config.multiplier)
         spec = spec_of(found)
         down, across = config.warps
         place = place_of(spatial(down, across), THREAD // WARP, values)
@@ -58,7 +58,7 @@ class Mma:
         held_b = replicate(down, rank=2) * spatial(1, across) * repeat(1, columns) * found.owner_b
         left = b.allocate("a", spec.a, (config.block_m, spec.k), Scope.REGISTER, owner=held_a)
         right = b.allocate("b", spec.b, (spec.k, config.block_n), Scope.REGISTER, owner=held_b)
-        return Mma(b, config, found, total, left, right, named)
+        return MmaMultiplier(b, config, found, total, left, right, named)
 
     def multiply(self, values: Inliner, left: SharedTile, right: SharedTile, stage: Expr) -> None:
         """total += left @ right, of one stage of shared memory."""
@@ -136,7 +136,7 @@ def spec_of(instruction: Instruction) -> MatMulSpec:
 
 def owner_of(c: MatmulConfig) -> TaskMapping:
     """Ownership of the elements of the block's tile."""
-    found = instruction_named(c.engine)
+    found = instruction_named(c.multiplier)
     spec = spec_of(found)
     assert found.owner_c is not None
     return spatial(*c.warps) * repeat(c.warp_m // spec.m, c.warp_n // spec.n) * found.owner_c

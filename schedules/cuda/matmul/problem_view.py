@@ -42,7 +42,7 @@ Keep = Callable[[Expr, Expr, Expr, Inliner], None]
 """Receives a finished element of the tile in place of memory: (row, column, value, values)."""
 
 
-class Engine(Protocol):
+class Multiplier(Protocol):
     """The multiplier: it owns the sums of a block's tile."""
 
     @property
@@ -181,7 +181,7 @@ class TileContext:
     def begin(self) -> Inliner:
         """Opens the kernel with the block's tile selected."""
         values = self.open()
-        self.stand(values, BLOCKS[0])
+        self.select_tile(values, BLOCKS[0])
         return values
 
     def open(self) -> Inliner:
@@ -190,7 +190,7 @@ class TileContext:
         self.launch = Launch(p.task, (*p.batch, self.split, *self.tiles), self.threads)
         return self.launch.begin()[0]
 
-    def stand(self, values: Inliner, number: Expr) -> None:
+    def select_tile(self, values: Inliner, number: Expr) -> None:
         """Selects the tile with this number for the block."""
         p, b = self.p, self.launch.b
         *outer, part, tile_m, tile_n = self.ordered(values, number)
@@ -218,7 +218,9 @@ class TileContext:
         within = values.simplifier(number % (index(across) * group))
         return (*place[:-2], first + within % height, within // height)
 
-    def epilogue(self, values: Inliner, engine: Engine, keep: Keep | None = None, *, clipped: bool = False) -> None:
+    def epilogue(
+        self, values: Inliner, multiplier: Multiplier, keep: Keep | None = None, *, clipped: bool = False
+    ) -> None:
         """The epilogue for the part of the tile that lies within the product, or (``clipped``) for all of it, if
         nothing beyond is stored. ``keep`` receives the elements in place of memory."""
         p, b, row, column = self.p, self.launch.b, self.row, self.column
@@ -242,4 +244,4 @@ class TileContext:
             into = None if keep is None else (lambda out, where, result: keep(i, j, result, local))  # pyright: ignore[reportOptionalCall]
             replace(finish, store=into).element(local.nested(), value, p.position(at))
 
-        engine.finish(values, width, test, element)
+        multiplier.finish(values, width, test, element)

@@ -27,7 +27,7 @@ _WIDEST = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Simt:
+class SimtMultiplier:
     """The multiplier of a block."""
 
     b: Builder
@@ -36,13 +36,13 @@ class Simt:
     total: Buffer
 
     @staticmethod
-    def open(b: Builder, config: MatmulConfig, dtype: DType) -> Simt:
+    def open(b: Builder, config: MatmulConfig, dtype: DType) -> SimtMultiplier:
         """Allocates accumulators, set to 0."""
         shape = (config.block_m, config.block_n)
         total = b.allocate("total", dtype, shape, Scope.REGISTER, owner=owner_of(config))
         with b.mapped(["i", "j"], owner_of(config), THREAD) as (i, j):
             b.store(total, (i, j), as_expr(0, dtype))
-        return Simt(b, config, dtype, total)
+        return SimtMultiplier(b, config, dtype, total)
 
     def multiply(self, values: Inliner, left: SharedTile, right: SharedTile, stage: Expr) -> None:
         """total += left @ right, of one stage of shared memory."""

@@ -21,7 +21,7 @@ from taskmap.ir.nodes import Buffer, Dim, Expr, Kernel
 from taskmap.ir.types import i32
 from taskmap.ir.workers import BLOCKS
 from taskmap.schedules.common.inline import Inliner
-from taskmap.schedules.cuda.matmul.problem_view import Engine, Gemm, TileContext
+from taskmap.schedules.cuda.matmul.problem_view import Gemm, Multiplier, TileContext
 from taskmap.schedules.cuda.support.last_block import arrive, reset
 
 LARGEST_WORKSPACE = 64 << 20
@@ -77,8 +77,8 @@ class Split:
     condition that holds in one of these threads."""
 
     frame: TileContext
-    engine: Engine
-    meet: Callable[[], None]
+    multiplier: Multiplier
+    synchronise: Callable[[], None]
     first: Expr
     partials: Buffer = field(init=False)
     counters: Buffer = field(init=False)
@@ -87,7 +87,7 @@ class Split:
         frame = self.frame
         count = tiles_of(frame.p, frame.block)
         assert count is not None
-        self.partials = Buffer("partials", self.engine.total.dtype, (frame.split, count, *frame.block))
+        self.partials = Buffer("partials", self.multiplier.total.dtype, (frame.split, count, *frame.block))
         self.counters = Buffer("counters", i32, (count,))
 
     def kernel(self, kernel: Kernel) -> Kernel:
@@ -97,17 +97,17 @@ class Split:
     @contextmanager
     def last(self, values: Inliner) -> Iterator[Inliner]:
         """Runs its body in the last block of a tile only, with the multiplier's sums combined over all blocks."""
-        b, split, total = self.frame.launch.b, self.frame.split, self.engine.total
+        b, split, total = self.frame.launch.b, self.frame.split, self.multiplier.total
         assert total.owner is not None
         mine = total.owner.num_slots * total.dtype.bytes
         tile = b.let("tile_number", self._number(values))
         values.bind(tile, self.counters.shape[0])
 
         def each(local: Inliner, body: Callable[[Expr, Expr, Expr], None]) -> None:
-            self.engine.finish(local, _WIDEST, lambda *_: as_expr(True), lambda i, j, value, _: body(i, j, value))
+            self.multiplier.finish(local, _WIDEST, lambda *_: as_expr(True), lambda i, j, value, _: body(i, j, value))
 
         each(values.nested(), lambda i, j, value: b.store(self.partials, (self.frame.part, tile, i, j), value))
-        with b.when(arrive(b, self.counters, tile, split, self.first, self.meet)):
+        with b.when(arrive(b, self.counters, tile, split, self.first, self.synchronise)):
             inside = values.nested()
             each(inside.nested(), lambda i, j, _: b.store(total, (i, j), as_expr(0, total.dtype)))
             with b.loop("block", split, unroll=max(1, _AT_ONCE // mine)) as other:

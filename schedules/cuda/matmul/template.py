@@ -25,22 +25,22 @@ from taskmap.schedules.common.access import require_count
 from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.cuda.matmul.config import MatmulConfig, sizes_fit
 from taskmap.schedules.cuda.matmul.copy_to_shared import SharedTileLoader
-from taskmap.schedules.cuda.matmul.mma import Mma, spec_of
+from taskmap.schedules.cuda.matmul.mma import MmaMultiplier, spec_of
 from taskmap.schedules.cuda.matmul.operand import Operand
 from taskmap.schedules.cuda.matmul.problem_view import Gemm, TileContext
 from taskmap.schedules.cuda.matmul.shared_tile import padded_bytes, padded_tile, swizzled_bytes, swizzled_tile
-from taskmap.schedules.cuda.matmul.simt import Simt
+from taskmap.schedules.cuda.matmul.simt import SimtMultiplier
 from taskmap.schedules.cuda.matmul.split_k import Split, steps_of, why_not_split
 from taskmap.schedules.cuda.support.tile_partition import TilePartition, partition_tile
 
-Multiplier = Simt | Mma
+Multiplier = SimtMultiplier | MmaMultiplier
 _COPIES = (4, 8, 16)
 NOT_ROUNDED = "operands of f32 may be rounded to tf32 only if the option tf32 or PyTorch's settings allow it"
 
 
 def validity(p: Gemm, c: MatmulConfig, target: Target) -> str | None:
     """The reason why ``c`` cannot compute ``p`` on ``target``, or None if it can."""
-    unfit = sizes_fit(c, target) or _engine_fits(p, c, target)
+    unfit = sizes_fit(c, target) or _multiplier_fits(p, c, target)
     unfit = unfit or why_not_split(p, (c.block_m, c.block_n), c.block_k, c.split)
     if unfit:
         return unfit
@@ -64,29 +64,29 @@ def is_asynchronous(p: Gemm, c: MatmulConfig, target: Target) -> bool:
     return copied and all(f.along_k == _tile_along_k(f, c) for f in (p.left, p.right))
 
 
-def _engine_fits(p: Gemm, c: MatmulConfig, target: Target) -> str | None:
+def _multiplier_fits(p: Gemm, c: MatmulConfig, target: Target) -> str | None:
     """The reason why the multiplier does not support these operands, or None if it does."""
-    if c.engine == "simt":
+    if c.multiplier == "simt":
         return None
-    found = instruction_named(c.engine)
+    found = instruction_named(c.multiplier)
     spec = spec_of(found)
     if not found.targets(target):
-        return f"{target} has no {c.engine}, which needs {found.targets}"
+        return f"{target} has no {c.multiplier}, which needs {found.targets}"
     types = (p.left.expr.dtype, p.right.expr.dtype, p.accumulate)
     wanted = tuple(f32 if t == tf32 else t for t in (spec.a, spec.b, spec.c))  # loads round f32 to tf32
     if types != wanted:
-        return f"{c.engine} does not multiply {types[0]} by {types[1]} into {types[2]}"
+        return f"{c.multiplier} does not multiply {types[0]} by {types[1]} into {types[2]}"
     if tf32 in (spec.a, spec.b) and not target.tf32:
         return NOT_ROUNDED
     for name, tile, own in (("m", c.warp_m, spec.m), ("n", c.warp_n, spec.n), ("k", c.block_k, spec.k)):
         if tile % own:
-            return f"along {name}, {own} of {c.engine} do not divide {tile}"
+            return f"along {name}, {own} of {c.multiplier} do not divide {tile}"
     return None
 
 
 def shared_bytes(p: Gemm, c: MatmulConfig) -> int:
     """Shared memory of a block."""
-    size = padded_bytes if c.engine == "simt" else swizzled_bytes
+    size = padded_bytes if c.multiplier == "simt" else swizzled_bytes
     return sum(
         size(f.expr.dtype, c.stages, extent, c.block_k, along_k=_tile_along_k(f, c))
         for f, extent in ((p.left, c.block_m), (p.right, c.block_n))
@@ -96,7 +96,7 @@ def shared_bytes(p: Gemm, c: MatmulConfig) -> int:
 def _tile_along_k(f: Operand, c: MatmulConfig) -> bool:
     """CUDA cores read neighbouring rows and columns. Fragments of 2-byte elements are read along either axis, others
     along k."""
-    if c.engine == "simt":
+    if c.multiplier == "simt":
         return False
     return f.along_k or f.expr.dtype.bytes != 2
 
@@ -129,25 +129,29 @@ class _Matmul:
         self.frame = TileContext(p, (c.block_m, c.block_n), c.group, c.threads, c.split)
         values = self.frame.begin()
         b = self.frame.launch.b
-        engine = Simt.open(b, c, p.accumulate) if c.engine == "simt" else Mma.open(b, c, p.accumulate, values)
+        multiplier = (
+            SimtMultiplier.open(b, c, p.accumulate)
+            if c.multiplier == "simt"
+            else MmaMultiplier.open(b, c, p.accumulate, values)
+        )
         left = self.staging("left", p.left, self.frame.row, c.block_m)
         right = self.staging("right", p.right, self.frame.column, c.block_n)
         if is_asynchronous(p, c, self.target):
-            self.in_stages(values, engine, left, right)
+            self.in_stages(values, multiplier, left, right)
         else:
-            self.through_registers(values, engine, left, right)
+            self.through_registers(values, multiplier, left, right)
         note = f"cuda.matmul({c})"
         if c.split == 1:
-            self.frame.epilogue(values.nested(), engine)
+            self.frame.epilogue(values.nested(), multiplier)
             return self.frame.launch.kernel(note)
-        split = Split(self.frame, engine, b.barrier, THREAD < 1)
+        split = Split(self.frame, multiplier, b.barrier, THREAD < 1)
         with split.last(values) as inside:
-            self.frame.epilogue(inside, engine)
+            self.frame.epilogue(inside, multiplier)
         return split.kernel(self.frame.launch.kernel(note))
 
     def staging(self, name: str, f: Operand, first: Expr, extent: int) -> SharedTileLoader:
         c, b = self.config, self.frame.launch.b
-        make = padded_tile if c.engine == "simt" else swizzled_tile
+        make = padded_tile if c.multiplier == "simt" else swizzled_tile
         tile = make(
             b, name, f.expr.dtype, c.stages, extent, c.block_k, along_k=_tile_along_k(f, c), is_left=name == "left"
         )
@@ -162,15 +166,15 @@ class _Matmul:
         return b.let("start", start), b.let("steps", count)
 
     def through_registers(
-        self, values: Inliner, engine: Multiplier, left: SharedTileLoader, right: SharedTileLoader
+        self, values: Inliner, multiplier: Multiplier, left: SharedTileLoader, right: SharedTileLoader
     ) -> None:
         """Two stages: one is multiplied while the next one loads."""
         b, c = self.frame.launch.b, self.config
         start, steps = self.steps(values)
         for s, name in ((left, "left"), (right, "right")):
-            s.open(f"{name}_next")
-            s.fetch(values.nested(), values.simplifier(start * c.block_k))
-            s.put(values.nested(), index(0))
+            s.allocate(f"{name}_next")
+            s.load(values.nested(), values.simplifier(start * c.block_k))
+            s.store_tile(values.nested(), index(0))
         b.barrier()
         with b.loop("step", steps, unroll=1) as step:
             inside = values.nested()
@@ -178,14 +182,16 @@ class _Matmul:
             more = inside.simplifier(step + 1 < steps)
             with b.when(more):
                 for s in (left, right):
-                    s.fetch(inside.nested(), inside.simplifier((start + step + 1) * c.block_k))
-            engine.multiply(inside.nested(), left.tile, right.tile, inside.simplifier(step % 2))
+                    s.load(inside.nested(), inside.simplifier((start + step + 1) * c.block_k))
+            multiplier.multiply(inside.nested(), left.tile, right.tile, inside.simplifier(step % 2))
             with b.when(more):
                 for s in (left, right):
-                    s.put(inside.nested(), inside.simplifier((step + 1) % 2))
+                    s.store_tile(inside.nested(), inside.simplifier((step + 1) % 2))
             b.barrier()
 
-    def in_stages(self, values: Inliner, engine: Multiplier, left: SharedTileLoader, right: SharedTileLoader) -> None:
+    def in_stages(
+        self, values: Inliner, multiplier: Multiplier, left: SharedTileLoader, right: SharedTileLoader
+    ) -> None:
         """A ring of stages: all but the one in use are in flight. Every step commits a copy group, if necessary an
         empty one, so that a group's age identifies its stage."""
         b, c = self.frame.launch.b, self.config
@@ -196,7 +202,7 @@ class _Matmul:
             with b.when(local.simplifier(number < steps)):
                 for s in (left, right):
                     stage = local.simplifier(number % c.stages)
-                    s.copy(local.nested(), stage, local.simplifier((start + number) * c.block_k))
+                    s.copy_async(local.nested(), stage, local.simplifier((start + number) * c.block_k))
             b.invoke(commit)
 
         for number in range(c.stages - 1):
@@ -207,4 +213,4 @@ class _Matmul:
             b.invoke(wait, as_expr(c.stages - 2))
             b.barrier()
             issue(inside.simplifier(step + (c.stages - 1)), inside)
-            engine.multiply(inside.nested(), left.tile, right.tile, inside.simplifier(step % c.stages))
+            multiplier.multiply(inside.nested(), left.tile, right.tile, inside.simplifier(step % c.stages))

@@ -45,7 +45,7 @@ class CrossBlockReduction:
         """``kernel`` with the global memory that the reduction needs."""
         return replace(kernel, workspace=tuple(self.partials), counters=tuple(self.counters))
 
-    def all(
+    def all_reduce(
         self, part: Expr, folds: Sequence[Partial], combines: Sequence[Combine], neutral: Sequence[Sequence[Expr]]
     ) -> list[list[Expr]]:
         """The results of all parts, in every thread of the last block; in other blocks they are undefined.
@@ -66,7 +66,7 @@ class CrossBlockReduction:
         found = []
         for buffers, combine, start in zip(cells, combines, neutral, strict=True):
             mine = self._mine(buffers, combine, start, group)
-            found.append(team.all(mine, combine))
+            found.append(team.all_reduce(mine, combine))
         return found
 
     def _partial(self, dtype: DType, groups: int) -> Buffer:

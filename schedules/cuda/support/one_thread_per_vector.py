@@ -20,9 +20,9 @@ _THREADS = 256
 _FEWEST_THREADS = 2 * WARP
 
 
-def block_size(units: Dim, target: Target) -> int:
+def block_size(items: Dim, target: Target) -> int:
     """Threads of a block: fewer if a small task would leave multiprocessors without work."""
-    known = static_size(units)
+    known = static_size(items)
     threads = _THREADS
     while known is not None and threads > _FEWEST_THREADS and known < threads * target.cores:
         threads //= 2
@@ -30,18 +30,18 @@ def block_size(units: Dim, target: Target) -> int:
 
 
 @contextmanager
-def each_unit(task: Task, units: Sequence[Dim], target: Target) -> Iterator[tuple[Launch, Inliner, list[Expr]]]:
+def one_thread_each(task: Task, items: Sequence[Dim], target: Target) -> Iterator[tuple[Launch, Inliner, list[Expr]]]:
     """Opens a kernel in which one thread computes one work item: (launch, values, the item's position along
-    ``units``)."""
-    count = product(units)
+    ``items``)."""
+    count = product(items)
     threads = block_size(count, target)
     launch = Launch(task, (ceil_div(count, threads),), threads)
     b = launch.b
     values, (block,) = launch.begin()
     with b.mapped(["lane"], spatial(threads), THREAD) as (lane,):
         values.bind(lane, threads)
-        unit = b.let("unit", values.simplifier(block * threads + lane))
+        item = b.let("unit", values.simplifier(block * threads + lane))
         inside = values.nested()
-        with b.when(True if fills(count, threads) else unit < count):
-            inside.bind(unit, count)
-            yield launch, inside, list(unravel(unit, units, inside.simplifier))
+        with b.when(True if fills(count, threads) else item < count):
+            inside.bind(item, count)
+            yield launch, inside, list(unravel(item, items, inside.simplifier))

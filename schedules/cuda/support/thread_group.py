@@ -36,7 +36,7 @@ class ThreadGroup:
     lane: Expr
     across: bool = False
 
-    def all(self, values: Sequence[Expr], combine: Combine) -> list[Expr]:
+    def all_reduce(self, values: Sequence[Expr], combine: Combine) -> list[Expr]:
         """The reduction of the values of all threads of the group. Every thread of the block must call this."""
         if self.across:
             return self._through_memory(list(values), combine)

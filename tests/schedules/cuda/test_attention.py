@@ -49,7 +49,7 @@ def test_every_configuration(config: AttentionConfig, causal: bool) -> None:
     kernel = schedule_attention(case.task, cuda(), config)
     assert kernel is not None
     text = check_kernel(case, kernel, LOOSE).text
-    assert ("tm_mma_" in text) == (config.engine != "simt")
+    assert ("tm_mma_" in text) == (config.multiplier != "simt")
     assert ("cp_async_" in text) == (config.stages == 2)
 
 

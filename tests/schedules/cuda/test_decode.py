@@ -69,8 +69,8 @@ def test_masks(mask: DType, split: int) -> None:
 @pytest.mark.parametrize("dtype", [bf16, f32], ids=str)
 def test_types(dtype: DType) -> None:
     case = decode(dtype)
-    engine = AttentionConfig.engine_for(dtype, cuda())
-    kernel = schedule_attention(case.task, cuda(), replace(SPLIT, engine=engine, split=2))
+    multiplier = AttentionConfig.multiplier_for(dtype, cuda())
+    kernel = schedule_attention(case.task, cuda(), replace(SPLIT, multiplier=multiplier, split=2))
     assert kernel is not None
     check_kernel(case, kernel, LOOSE)
 

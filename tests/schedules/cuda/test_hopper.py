@@ -47,7 +47,7 @@ def test_every_transposition(config: HopperConfig, form: str) -> None:
 
 
 def test_both_transposed_and_edges() -> None:
-    run([product("left", 72, 40, 200, bf16, "generic")], replace(CONFIGS[0], engine="wgmma_m64n64k16_bf16_f32"))
+    run([product("left", 72, 40, 200, bf16, "generic")], replace(CONFIGS[0], multiplier="wgmma_m64n64k16_bf16_f32"))
     run([product("plain", 8, 8, 8, f16, "generic")], CONFIGS[1])
     run([product("right", 100, 77, 72, f16, "generic")], CONFIGS[0])
 
@@ -119,7 +119,7 @@ def test_refusals_say_why() -> None:
     known_later = matmul.mm(tensor(Var("m"), 64, dtype=f16), tensor(64, 64, dtype=f16))
     assert "all sizes are known" in reason(persistent, known_later)
     assert "multiples of 16 bytes" in reason(boxed, product("plain", 64, 60, 64, f16, "generic"))
-    narrow = replace(boxed, engine="wgmma_m64n96k16_f16_f32", block_n=96)
+    narrow = replace(boxed, multiplier="wgmma_m64n96k16_f16_f32", block_n=96)
     assert "boxes of 64 columns do not divide 96" in reason(narrow, plain())
     y = plain()
     assert "there are 2 outputs" in reason(boxed, y, activations.relu(y))

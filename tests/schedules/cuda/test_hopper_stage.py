@@ -49,7 +49,7 @@ def ways(
     check_kernel(case, schedule_hopper(p, config, cuda("sm_90a")), {**LOOSE, "f32": f32_error}, "sm_90a")
     found = plan_loads(p, config)
     assert not isinstance(found, str)
-    return found[0].way, found[1].way
+    return found[0].path, found[1].way
 
 
 def relu(*shape: int, dtype: DType = f16) -> Node:
@@ -77,20 +77,20 @@ def test_sizes_that_are_multiples_of_nothing(form: str) -> None:
 
 
 def test_other_types() -> None:
-    config = replace(SMALL, engine="wgmma_m64n64k16_bf16_f32")
+    config = replace(SMALL, multiplier="wgmma_m64n64k16_bf16_f32")
     assert ways([product("plain", 67, 19, 139, bf16, "generic")], config) == (REGISTERS, REGISTERS)
-    config = replace(SMALL, engine="wgmma_m64n64k32_i8_i32")
+    config = replace(SMALL, multiplier="wgmma_m64n64k32_i8_i32")
     assert ways([integers(37, 19, 41, i8, i8)], config) == (REGISTERS, REGISTERS)
 
 
 @pytest.mark.parametrize("form", ["left", "right"])
 def test_tf32_is_rounded_on_the_way(form: str) -> None:
-    config = replace(SMALL, engine="wgmma_m64n64k8_tf32_f32")
+    config = replace(SMALL, multiplier="wgmma_m64n64k8_tf32_f32")
     assert ways([product(form, 67, 24, 72, f32, "generic")], config, f32_error=5e-2) == (REGISTERS, REGISTERS)
 
 
 def test_half_of_the_columns_of_a_box() -> None:
-    config = replace(SMALL, engine="wgmma_m64n96k16_f16_f32", block_n=96)
+    config = replace(SMALL, multiplier="wgmma_m64n96k16_f16_f32", block_n=96)
     assert ways([matmul.mm(tensor(40, 64, dtype=f16), tensor(64, 96, dtype=f16))], config) == (TMA, REGISTERS)
 
 

@@ -13,7 +13,7 @@ from taskmap.ir.nodes import Dim, Kernel, Var
 from taskmap.ir.target import cuda_target
 from taskmap.ir.types import DType, boolean, f32, i64
 from taskmap.schedules import schedule
-from taskmap.schedules.common.row_domain import find_rows
+from taskmap.schedules.common.row_domain import find_contiguous_rows
 from taskmap.schedules.cuda.rows import RowConfig, schedule_rows
 from tests.schedules import cuda_running
 from tests.schedules.graph_tasks import fused, tensor
@@ -97,7 +97,7 @@ def test_blocks_share_only_what_is_long_and_few() -> None:
 def test_a_row_that_is_walked_twice_is_refused() -> None:
     x = tensor(4096)
     task = fused([arithmetic.sub(x, reduction("max", x, [0], True, "max"))])
-    rows = find_rows(task)
+    rows = find_contiguous_rows(task)
     assert rows is not None
     with pytest.raises(ScheduleError, match=r"(?s)shared by 4 blocks.*last block"):
         schedule_rows(task, rows, cuda_running.cuda(), RowConfig(256, 4, 0, parts=4))

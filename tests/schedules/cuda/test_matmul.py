@@ -94,7 +94,7 @@ TENSOR = (
 
 
 def tensor_config(c: MatmulConfig, dtype: DType) -> MatmulConfig:
-    return replace(c, engine=f"mma_m16n8k16_{dtype}_f32")
+    return replace(c, multiplier=f"mma_m16n8k16_{dtype}_f32")
 
 
 @pytest.mark.parametrize("config", TENSOR, ids=str)
@@ -189,7 +189,7 @@ ORDERS: tuple[tuple[int, Policy], ...] = ((0, "late"), (1, "early"), (7, "late")
 @pytest.mark.parametrize("config", SPLIT, ids=str)
 @pytest.mark.parametrize("form", ["plain", "batched"])
 def test_sums_that_blocks_share_are_the_same_in_every_order(config: MatmulConfig, form: str) -> None:
-    dtype = f32 if config.engine == "simt" else f16
+    dtype = f32 if config.multiplier == "simt" else f16
     y = product(form, 35, 40, 248 if dtype == f16 else 83, dtype, "generic", 2)
     task = fused([arithmetic.add(activations.relu(y), 1.0)])
     p = find_product(task)
@@ -349,8 +349,8 @@ def integers(m: int, n: int, k: int, a: DType, b: DType) -> Node:
 
 @pytest.mark.parametrize(("a", "b"), [(i8, i8), (u8, i8)], ids=str)
 def test_bytes(a: DType, b: DType) -> None:
-    engine = f"mma_m16n8k32_{a if a == b else f'{a}_{b}'}_i32"
-    run([integers(40, 24, 48, a, b)], MatmulConfig(engine, 32, 16, 64, 16, 16, 3))
+    multiplier = f"mma_m16n8k32_{a if a == b else f'{a}_{b}'}_i32"
+    run([integers(40, 24, 48, a, b)], MatmulConfig(multiplier, 32, 16, 64, 16, 16, 3))
 
 
 @pytest.mark.parametrize("form", ["plain", "left", "right"])
@@ -361,9 +361,9 @@ def test_single_precision_rounded_to_tf32(form: str) -> None:
     assert p is not None
     config, target = MatmulConfig("mma_m16n8k8_tf32_f32", 32, 16, 16, 16, 16, stages), replace(cuda(), tf32=True)
     check_kernel(case_of(task), schedule_product(p, config, target), {"f32": 2e-2})
-    assert all(c.engine == "mma_m16n8k8_tf32_f32" for c in space(p, target))
+    assert all(c.multiplier == "mma_m16n8k8_tf32_f32" for c in space(p, target))
     assert "may not be rounded" in str(validity(p, config, cuda()))
-    assert all(c.engine == "simt" for c in space(p, cuda()))
+    assert all(c.multiplier == "simt" for c in space(p, cuda()))
 
 
 def test_an_older_gpu_copies_through_registers() -> None:

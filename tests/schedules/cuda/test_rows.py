@@ -10,7 +10,7 @@ from taskmap.ir.errors import ScheduleError, UnsupportedError
 from taskmap.ir.interp.definitions import size_of
 from taskmap.ir.nodes import Dim, Var
 from taskmap.schedules import schedule
-from taskmap.schedules.common.row_domain import find_frame, find_rows
+from taskmap.schedules.common.row_domain import find_contiguous_rows, find_rows
 from taskmap.schedules.cuda.rows import RowConfig, schedule_rows
 from tests.schedules.cpu.test_rows import centred, random_case
 from tests.schedules.cuda_running import check, check_kernel, cuda, simulated, source_of
@@ -60,7 +60,7 @@ def test_every_way_to_share_a_row(config: RowConfig) -> None:
     for y in (layer_norm(node, 1, True), [softmax.softmax(node, 1)]):
         task = fused(y)
         arrays = [rng.standard_normal([size_of(d, {}) for d in b.shape]).astype(np.float32) for b in task.inputs]
-        rows = find_rows(task)
+        rows = find_contiguous_rows(task)
         assert rows is not None
         check_kernel(Case(task, arrays), schedule_rows(task, rows, cuda(), config), _LOOSE)
 
@@ -154,7 +154,7 @@ def test_long_sums_are_exact(name: str) -> None:
         (reductions.mean(node, [axis]), x.astype(np.float64).mean(axis)),
     ):
         case = Case(fused([y]), [x], dims if name == "of any length" else {})
-        rows = find_frame(case.task)
+        rows = find_rows(case.task)
         assert rows is not None
         kernel = schedule_rows(case.task, rows, cuda(), config)
         (got,) = simulated(case, kernel, source_of(kernel))
