@@ -1,4 +1,4 @@
-"""Small C kernels that the tests of compiling, storing and loading share."""
+"""Small C kernels shared by the tests of compiling, storing and loading."""
 
 import ctypes
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ void {symbol}(const float* restrict x, float* restrict y, i64 n) {{
 
 
 def call_scale(address: int, x: NDArray[np.float32]) -> NDArray[np.float32]:
-    """What the scale kernel at `address` makes of x; the output is poisoned before the call."""
+    """The scale kernel's output for x, from `address`; the output is poisoned before the call."""
     y = np.full_like(x, np.nan)
     function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_longlong)(address)
     function(x.ctypes.data, y.ctypes.data, x.size)

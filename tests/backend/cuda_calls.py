@@ -15,7 +15,7 @@ CPP = {
 }  # fmt: skip
 
 LANES = 4
-"""Elements of a cached access, and slots that are held, where a constant says how many."""
+"""Elements of a cached access, and held slots, if a constant gives their number."""
 
 HELPERS = """
 template <class T> TM_FN void tm_take(T *x, int n, unsigned char *memory)
@@ -32,7 +32,7 @@ template <class T> TM_FN void tm_keep(T *x, int n, unsigned char *memory)
 
 
 def unit(entries: Sequence[Instruction]) -> str:
-    """A translation unit with kernels k_<name>, which take memory and, where needed, a tensor map."""
+    """A translation unit with kernels k_<name>, which take memory and, if necessary, a tensor map."""
     families = dict.fromkeys(("base", "portable", *(e.family for e in entries)))
     if any(e.completes == "wgmma" for e in entries):
         families["wgmma"] = None
@@ -93,5 +93,5 @@ def _is_written(p: Parameter) -> bool:
 
 
 def _dtype(p: Parameter) -> DType:
-    """The element type with which a parameter is tried: f32 where any will do."""
+    """The element type with which a parameter is tested: f32 if any type will do."""
     return f32 if not p.dtypes or f32 in p.dtypes else f16 if f16 in p.dtypes else p.dtypes[0]

@@ -1,4 +1,4 @@
-"""Kernels for GPUs, written in script: what the generator of CUDA C++ is tried on."""
+"""GPU kernels written in script, on which the CUDA C++ generator is tested."""
 # mypy: ignore-errors
 # pyright: reportInvalidTypeForm=false, reportGeneralTypeIssues=false, reportIndexIssue=false
 # pyright: reportArgumentType=false, reportCallIssue=false, reportOperatorIssue=false
@@ -121,7 +121,7 @@ def edge_matmul(a: f16[m, k], b: f16[k, n], c: f16[m, n]):
 
 @kernel(grid=(m,), threads=32)
 def row_sum(x: f32[m, 100], y: f32[m]):
-    """Each warp adds up a row: first every lane its share, then the lanes by halves."""
+    """Each warp adds up a row: first every lane its elements, then the lanes by halves."""
     total = register(f32[1], init=0.0)
     for j in range(ceil_div(100, 32)):
         total[0] += x.at(block.x, j * 32 + thread, otherwise=0.0)
@@ -153,7 +153,7 @@ _ATOMS = row_major(2, 64, 64).swizzled(3, 3, 3)
 
 @kernel(grid=(ceil_div(m, 64), ceil_div(n, 64)), threads=128)
 def hopper_matmul(a: f16[m, k], b: f16[n, k], c: f32[m, n]):
-    """a @ b.T by a warpgroup, operands brought by the copy engine."""
+    """a @ b.T by a warpgroup, with operands loaded by TMA."""
     map_a, map_b = tensor_map(a, (64, 64), swizzle=128), tensor_map(b, (64, 64), swizzle=128)
     tile_a, tile_b = shared(f16[2, 64, 64], layout=_ATOMS), shared(f16[2, 64, 64], layout=_ATOMS)
     full = shared(i64[2])

@@ -10,7 +10,7 @@ from taskmap.errors import CompilerNotFoundError
 
 
 def compiles(source: CudaSource, isa: str) -> str:
-    """The compiler's remarks on a kernel; CompilerFailedError for errors. Skips the test where there is no NVRTC."""
+    """The compiler's remarks on a kernel; CompilerFailedError for errors. Skips the test without NVRTC."""
     try:
         nvrtc.nvrtc_module()
     except CompilerNotFoundError as error:

@@ -1,4 +1,4 @@
-"""A CUDA driver for machines without one: it records launches, and fails where it is told to."""
+"""A CUDA driver for machines without one: it records launches, and fails on demand."""
 
 from __future__ import annotations
 
@@ -32,9 +32,10 @@ class Launched:
 
 @dataclass
 class FakeApi:
-    """The functions of `cuda.bindings.driver` that taskmap calls. ``failures`` maps a function to the status it gives.
+    """The functions of `cuda.bindings.driver` that taskmap calls. ``failures`` maps a function to the status that it
+    returns.
 
-    ``counts`` are the numbers of parameters of kernels; ``on_launch`` may do what a kernel would, and ``on_set``
+    ``counts`` are the numbers of parameters of kernels; ``on_launch`` may do the work of a kernel, and ``on_set``
     (address, byte, count) fill memory.
     """
 

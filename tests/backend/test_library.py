@@ -1,4 +1,4 @@
-"""Kernels share one OpenMP runtime with PyTorch, or bring in the system's where there is none."""
+"""Kernels share one OpenMP runtime with PyTorch, or load the system's if there is none."""
 
 import os
 import subprocess
@@ -100,7 +100,7 @@ print(len(runtimes()), "torch" in sys.modules)
 
 
 def test_a_runtime_that_only_its_owner_sees_is_shared() -> None:
-    """A wheel may load its OpenMP runtime for itself alone, and then a second one must not come in."""
+    """A wheel may load its OpenMP runtime for itself alone; then no second one may be loaded."""
     program = """
 private = ctypes.CDLL("libgomp.so.1", mode=ctypes.RTLD_LOCAL)
 private.omp_set_num_threads(3)

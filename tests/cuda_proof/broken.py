@@ -81,7 +81,7 @@ class Breakable:
         """One for each way to run: random arrays, in the last case with an infinity at the end of the inputs numbered
         ``infinite``, or (``ties``) few different values in the last cases, and a NaN. i64 inputs are below ``indices``.
 
-        Where a sum goes beyond its end, a factor that should have been 0 shows by making infinity times 0.
+        If a sum runs beyond its end, an operand that should have been 0 shows, because it makes infinity times 0.
         """
         found = []
         for seed in range(len(RUNS)):
@@ -154,7 +154,7 @@ def with_epilogue() -> Task:
 
 
 def with_prologue() -> Task:
-    """A product of what is computed on the way."""
+    """A product with a prologue."""
     return fused([matmul.mm(activations.relu(tensor(100, 520, dtype=f16)), tensor(520, 72, dtype=f16))])
 
 
@@ -177,7 +177,7 @@ def a_decode() -> Task:
 
 
 def an_image(groups: int = 1, filters: int = 16, channels: int = 32) -> Callable[[], Task]:
-    """A convolution of channels that are last."""
+    """A convolution with the channels last."""
 
     def make() -> Task:
         x, w = tensor(2, channels, 7, 6, dtype=f16), tensor(filters, channels // groups, 3, 3, dtype=f16)
@@ -195,7 +195,7 @@ def a_pool() -> Task:
 
 
 def a_scatter(dtype: DType, how: str, shape: tuple[int, ...], length: int) -> Callable[[], Task]:
-    """Elements, or rows of them, put at positions that are data."""
+    """Elements, or rows, at positions that are data."""
 
     def make() -> Task:
         x, indices = tensor(*shape, dtype=dtype), tensor(length, dtype=i64)
@@ -218,7 +218,7 @@ WEIGHTLESS = Rule(
     r"zfill_\d+\(values ",
     "an infinite value that no query sees makes NaN by definition; others, times 0, are 0",
 )
-"""Of causal attention: the tile of a query that sees all keys has weights of 0 for those beyond the last."""
+"""For causal attention: in the tile of a query that sees all keys, the weights of those beyond the last are 0."""
 UNMASKED = Rule(
     "predicate", r"if \(!\(\(?(start \+ )?block", "a tile without a masked key is left as it is by its masks"
 )

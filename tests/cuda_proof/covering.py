@@ -1,7 +1,7 @@
-"""Few kernels that stand for all: every template at every corner of its space on every type, and every operator with
+"""A few kernels that cover all: every template at every corner of its space on every type, and every operator with
 every type and size, each in at least one of them.
 
-What shows only for one operator at one corner is left to all of them, python -m benchmarks.cuda_corners.
+Mistakes that show only for one operator at one corner are left to the full set, python -m benchmarks.cuda_corners.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Part = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A kernel that may be chosen: a subject with a configuration, and what it covers."""
+    """A candidate kernel: a subject with a configuration, and the parts that it covers."""
 
     subject: Subject
     config: str
@@ -38,7 +38,7 @@ def candidates(subjects: Iterable[Subject], architectures: Sequence[str]) -> lis
 
 
 def _named(choice: Choice, isa: str) -> Iterator[str]:
-    """Corners; what is chosen by default depends on the architecture."""
+    """The names of corners; that of the default depends on the architecture."""
     return (f"{isa}, default" if corner == "default" else corner for corner in choice.corners)
 
 
@@ -54,10 +54,9 @@ def covered(some: Iterable[Candidate]) -> frozenset[Part]:
 
 
 def covering(every: Sequence[Candidate]) -> list[Candidate]:
-    """Some of them that together cover what all of them cover; in their order, the same in every run.
+    """A subset that covers the parts of all; in their order, the same in every run.
 
-    Greedy: the one with most that is still missing, again and again; then, the last chosen first, those are left out
-    that the others make superfluous.
+    Greedy: repeatedly the one with the most missing parts; then, the last chosen first, superfluous ones are dropped.
     """
     missing = covered(every)
     rest, chosen = list(every), []

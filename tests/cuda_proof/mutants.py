@@ -1,4 +1,4 @@
-"""Generated CUDA C++ broken in known ways, one at a time: a simulator that notices nothing proves nothing."""
+"""Generated CUDA C++ broken in known ways, one at a time: a simulator that notices none of them proves nothing."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _changes(line: str, names: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def _unlimited(line: str, limited: re.Match[str]) -> Iterator[tuple[str, str]]:
-    """tm_min(i, n): only i, where n is a number."""
+    """tm_min(i, n) becomes i, if n is a number."""
     found = arguments(line[limited.end() :])
     if len(found) == 2 and re.fullmatch(r"\d+", found[0]) is None and re.fullmatch(r"\d+", found[1]):
         rest = line[limited.end() :].split(f", {found[1]})", 1)[1]
@@ -83,7 +83,7 @@ def _unlimited(line: str, limited: re.Match[str]) -> Iterator[tuple[str, str]]:
 
 
 def arguments(inside: str) -> list[str]:
-    """The arguments of a call after its opening parenthesis, apart at the commas that no parenthesis holds."""
+    """The arguments of a call after its opening parenthesis, split at its own commas."""
     found, depth = [""], 0
     for c in inside:
         depth += (c in "(<[") - (c in ")>]")

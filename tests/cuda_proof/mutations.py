@@ -1,5 +1,5 @@
-"""GPU kernels broken in known ways, one mistake at a time: those of mutants.py and more of the asynchronous
-protocols; and the rules by which a mistake changes nothing."""
+"""GPU kernels broken in known ways, one mistake at a time: those of mutants.py and more of the asynchronous protocols;
+and the rules for mistakes that change nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.schedules.running import Case
 
 _CONDITION = re.compile(r"if \((.*)\) |(?:, | = )([^,;?=]+) \?")
 _STEPS = 20_000_000
-"""After which a mutant counts as hanging, on a machine of any speed; no kernel here takes a tenth of them."""
+"""Steps after which a mutant counts as hanging, on a machine of any speed; no kernel here takes a tenth of them."""
 
 _CALL = re.compile(r"(\s*)(tm_\w+)(<[^;]*?>)?\((.*)\);")
 _DROPPED = {
@@ -36,8 +36,8 @@ _CHANGED = {  # of an argument of these: by how much it is changed
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """A kernel with one mistake, in a line of its text (0: in its parameters). before: what stood there; part: what of
-    it does not count any more, where that is a condition."""
+    """A kernel with one mistake, in a line of its text (0: in its parameters). before: the original text; part: the
+    disabled part of it, if it is a condition."""
 
     kind: str
     line: int
@@ -52,7 +52,7 @@ class Mutation:
 
 
 def mutations(source: CudaSource) -> Iterator[Mutation]:
-    """Every mistake of every kind in every line, and in the boxes of the copy engine."""
+    """Every mistake of every kind in every line, and in the boxes of TMA."""
     lines = source.text.splitlines()
     for m in mutants(source.text):
         line = lines[m.line - 1]
@@ -122,8 +122,8 @@ def _conditions(line: str) -> Iterator[tuple[str, str]]:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Mutants that change nothing: of ``kind``, where ``line`` is found in what stood there, ``then`` in the line after
-    it, and the condition that does not count any more is all of ``part``. reason: why."""
+    """Mutants that change nothing: of ``kind``, if ``line`` matches the original text, ``then`` the line after it, and
+    the disabled condition is all of ``part``. reason: why."""
 
     kind: str
     line: str
@@ -149,7 +149,7 @@ class Hunted:
     survived: list[Mutation] = field(default_factory=list)
 
     def kinds(self) -> dict[str, tuple[int, int]]:
-        """For each kind how many were caught, of those that change something."""
+        """For each kind the number caught, of those that change something."""
         found: dict[str, tuple[int, int]] = {}
         for caught, part in ((1, self.caught), (0, self.survived)):
             for m in part:
@@ -161,7 +161,7 @@ class Hunted:
 def hunt(
     cases: Sequence[Case], kernel: Kernel, every: Sequence[Mutation], rules: Sequence[Rule] = (), jobs: int = 2
 ) -> Hunted:
-    """Run mutants in all ways until something is noticed. cases: of one task, on different arrays, one for each way."""
+    """Runs mutants in all ways until one notices. cases: of one task, on different arrays, one for each way."""
     references = [exact(c) for c in cases]
 
     def is_noticed(source: CudaSource) -> bool:

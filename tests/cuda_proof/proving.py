@@ -1,5 +1,5 @@
-"""The proof of a kernel without a GPU: NVRTC accepts its text for every architecture that it was made for, and in the
-simulator it gives what float64 gives, whatever the order of threads and however late or early copies land."""
+"""The proof of a kernel without a GPU: NVRTC accepts its text for every architecture that it was generated for, and in
+the simulator it agrees with float64 in every order of threads, with copies landing late or early."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from tests.schedules.cuda_running import cuda, simulated, source_of
 
 ARCHITECTURES = ("sm_80", "sm_90a")
 RUNS: tuple[tuple[Policy, int], ...] = (("late", 0), ("early", 1), ("late", 7), ("early", 7))
-"""When copies land, and the order of threads: ascending, descending, and one drawn at random."""
+"""The time at which copies land, and the order of threads: ascending, descending, and one random."""
 
 _TOGETHER = 6
-"""Kernels that the host's compiler is given as one text."""
+"""Kernels compiled for the host as one text."""
 
 
 @dataclass(slots=True)
 class Corner:
     """One kernel of a subject: the configuration, and for each architecture its source and its machine code; or
-    (``spilled``) how far registers do not suffice."""
+    (``spilled``) the number of bytes that it spills."""
 
     subject: Subject
     config: str
@@ -77,7 +77,7 @@ class Proof:
         self._exact: dict[int, Exact] = {}
 
     def prove(self, every: Sequence[Corner]) -> None:
-        """Fill in what came of each corner."""
+        """Fills in the results of each corner."""
         binaries = [
             (c, isa, self._pool.submit(self.compile, source, isa))
             for c in every
@@ -100,7 +100,7 @@ class Proof:
                     c.failures.append(f"NVRTC for {isa}: {error}")
 
     def compile(self, source: CudaSource, isa: str) -> CudaBinary:
-        """The machine code of a source, which may not spill registers."""
+        """The machine code of a source, which must not spill registers."""
         return compile_cuda([source], find_cuda_toolchain(isa), self._cubins, Counters(), jobs=1)[source.symbol]
 
     def distinct(self, c: Corner) -> dict[str, CudaSource]:
@@ -124,5 +124,5 @@ class Proof:
             c.failures.append(f"the result is off by {c.error:.3g} of what is allowed")
 
     def close(self) -> None:
-        """Give back the threads."""
+        """Ends the threads."""
         self._pool.shutdown(wait=True, cancel_futures=True)

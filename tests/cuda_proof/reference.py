@@ -24,8 +24,8 @@ class Exact:
     outputs: tuple[Array, ...]
 
     def error(self, results: list[Array], limits: Mapping[str, float]) -> float:
-        """The largest error over what is allowed: of floats ``limits`` by type, relative to the value and to 1; other
-        values have to be equal, or the error is infinite. NaN and infinities have to be where they belong."""
+        """The largest error relative to the limit: for floats ``limits`` by type, relative to the value and to 1; other
+        values must be equal, or the error is infinite. NaN and infinities must match."""
         worst = 0.0
         for out, got, want in zip(self.case.task.outputs, results, self.outputs, strict=True):
             if got.shape != want.shape:

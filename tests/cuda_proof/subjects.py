@@ -52,7 +52,7 @@ from tests.schedules.random_tasks import random_array
 from tests.schedules.running import Case
 
 LIMITS = {"f64": 1e-11, "f32": 2e-5, "f16": 4e-3, "bf16": 3e-2}
-"""How far from float64 a result may be, relative to it and to 1, by its type."""
+"""The allowed error against float64, relative to the result and to 1, by the result's type."""
 
 Make = Callable[[], Kernel]
 C = TypeVar("C")
@@ -60,8 +60,8 @@ C = TypeVar("C")
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A configuration: how its kernel is made, and the corners of its template's space that it lies in, such as "mma,
-    least stages"."""
+    """A configuration: the function that makes its kernel, and the corners of its template's space that it is at, such
+    as "mma, least stages"."""
 
     make: Make
     corners: frozenset[str]
@@ -81,7 +81,7 @@ class Subject:
     limits: Mapping[str, float] = field(default_factory=lambda: LIMITS)
 
     def corners(self, target: Target) -> dict[str, Choice]:
-        """The default schedule first, then those at the corners of the space; empty where the target has none."""
+        """The default schedule first, then those at the corners of the space; empty if the target has none."""
         task = self.case.task
         default = Choice(lambda: schedule(task, target), frozenset({"default"}))
         return {"default": default, **self.choices(task, target)}
@@ -101,8 +101,8 @@ class Subject:
 
 
 def corners_of(configs: Sequence[C], kind: str = "") -> dict[C, frozenset[str]]:
-    """The first of ``configs``, the one with the smallest and the largest tile, and for each of their fields one with
-    the smallest and one with the largest value: each with the names of all corners that it lies in."""
+    """The first of ``configs``, the ones with the smallest and the largest tile, and for each of their fields those
+    with the smallest and the largest value: each with the names of all its corners."""
     if not configs:
         return {}
     names = [f.name for f in fields(configs[0])]  # type: ignore[arg-type]  # configurations are dataclasses
@@ -133,7 +133,7 @@ def _volume(c: object) -> int:
     return total
 
 
-# What the spaces of the templates have at their corners.
+# The corners of the templates' spaces.
 
 
 def no_choice(task: Task, target: Target) -> Mapping[str, Choice]:
@@ -142,7 +142,7 @@ def no_choice(task: Task, target: Target) -> Mapping[str, Choice]:
 
 
 def product_corners(task: Task, target: Target) -> Mapping[str, Choice]:
-    """Of products, by ordinary threads, by warps, and by warpgroups."""
+    """Of products, by CUDA cores, by warps, and by warpgroups."""
     p = find_product(task)
     if p is None:
         return {}
@@ -160,7 +160,7 @@ def product_corners(task: Task, target: Target) -> Mapping[str, Choice]:
 
 
 def tf32_corners(task: Task, target: Target) -> Mapping[str, Choice]:
-    """Of products of f32 where they may be rounded to tf32."""
+    """Of products of f32 that may be rounded to tf32."""
     rounding = replace(target, tf32=True)
     default = Choice(lambda: schedule(task, rounding), frozenset({"rounded default"}))
     return {"rounded default": default, **product_corners(task, rounding)}
@@ -188,7 +188,7 @@ def row_corners(task: Task, target: Target) -> Mapping[str, Choice]:
 
 
 def attention_corners(task: Task, target: Target) -> Mapping[str, Choice]:
-    """Of attention, by ordinary threads, by warps, by several blocks, and by warpgroups: tiles, stages."""
+    """Of attention, by CUDA cores, by warps, by several blocks, and by warpgroups: tiles, stages."""
     t = find_attention_task(task)
     assert t is not None
     every = attention_template.space(t, target)
@@ -268,7 +268,7 @@ def transpose_subjects(dtypes: Sequence[DType] = (*FLOATS, i8)) -> Iterator[Subj
 
 
 def scatter_subjects() -> Iterator[Subject]:
-    """Elements put at positions that are data: by threads that own columns, and by blocks that own ranges."""
+    """Updates at positions that are data: by threads that own columns, and by blocks that own ranges."""
     for t, how in ((f32, "sum"), (f32, "amax"), (f64, "sum"), (i32, "sum"), (i32, "last"), (i8, "amin"), (i8, "amax")):
         for shape, length in (((23, 40), 17), ((601,), 1021)):
             x, indices = tensor(*shape, dtype=t), tensor(length, dtype=i64)
@@ -294,7 +294,7 @@ def row_subjects(dtypes: Sequence[DType] = FLOATS) -> Iterator[Subject]:
 
 
 def integers(m: Dim, n: Dim, k: Dim, a: DType, b: DType) -> Node:
-    """A product of bytes summed in i32, its second factor contiguous along k."""
+    """A product of bytes summed in i32, with its second operand contiguous along k."""
 
     def element(x: Buffer, w: Buffer) -> Callable[..., ExprLike]:
         r = Var("r")
@@ -304,7 +304,7 @@ def integers(m: Dim, n: Dim, k: Dim, a: DType, b: DType) -> Node:
 
 
 def product_subjects(dtypes: Sequence[DType] = (*FLOATS, f64)) -> Iterator[Subject]:
-    """Every transposition; sizes that are primes, multiples of 8, or known later; what is fused before and after."""
+    """Every transposition; sizes that are primes, multiples of 8, or symbolic; prologues and epilogues."""
     m = Var("m")
     for t in dtypes:
         for form, sizes, dims in (
@@ -333,7 +333,7 @@ def product_subjects(dtypes: Sequence[DType] = (*FLOATS, f64)) -> Iterator[Subje
 
 
 def beside(filters: Dim, channels: Dim, *window: Dim) -> Strides:
-    """The strides of a depthwise convolution's weight whose filters lie beside each other, as the graph packs it."""
+    """The strides of a depthwise convolution's weight with adjacent filters, as the graph packs it."""
     taps = [product([filters, *window[d + 1 :]]) for d in range(len(window))]
     return (1, filters, *taps)
 

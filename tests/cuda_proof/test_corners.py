@@ -1,7 +1,7 @@
 """Every GPU template at the corners of its space of configurations: compiled by NVRTC for sm_80 and sm_90a, and run in
-the simulator against float64, copies landing late and early, threads in several orders.
+the simulator against float64, with copies landing late and early, and threads in several orders.
 
-Of all kernels those that covering.py chooses: TASKMAP_CORNERS=all, or python -m benchmarks.cuda_corners, takes all.
+Of all kernels those that covering.py chooses: TASKMAP_CORNERS=all, or python -m benchmarks.cuda_corners, runs all.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def proof() -> Iterator[Proof]:
 
 
 def chosen() -> dict[Subject, list[str]]:
-    """Subjects with the configurations that are tried."""
+    """Subjects with the selected configurations."""
     found: dict[Subject, list[str]] = {}
     for c in EVERY if ALL else covering(EVERY):
         found.setdefault(c.subject, []).append(c.config)
@@ -79,7 +79,7 @@ def test_a_covering_has_what_only_one_candidate_has() -> None:
 
 
 def one(template: str, old: str, new: str) -> Corner:
-    """The first corner of a template, with something else in its text."""
+    """The first corner of a template, with a replacement in its text."""
     subject = next(s for s in subjects() if s.template == template)
     corner = corners(subject, ("sm_80",), {"default"})[0]
     (source,) = corner.sources.values()

@@ -1,5 +1,5 @@
-"""Mutants of every GPU template: the simulator notices each that changes what the kernel does; the others are named by
-a rule. A sample of them: python -m benchmarks.cuda_mutations takes all."""
+"""Mutants of every GPU template: the simulator notices each one that changes the kernel's behaviour; a rule names the
+others. A sample of them: python -m benchmarks.cuda_mutations runs all."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EACH = 1
 
 
 def sample(every: list[Mutation]) -> list[Mutation]:
-    """Evenly chosen ones of each kind."""
+    """Evenly spaced ones of each kind."""
     kinds: dict[str, list[Mutation]] = {}
     for m in every:
         kinds.setdefault(m.kind, []).append(m)

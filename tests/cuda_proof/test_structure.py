@@ -1,5 +1,5 @@
-"""The assembly of every GPU template at sizes of real models: which instructions do its work, and that registers
-suffice. Models as a whole are looked at in tests/taskmap/targets/test_cuda_structure.py."""
+"""The assembly of every GPU template at sizes of real models: the instructions that do its work, and that registers
+suffice. tests/taskmap/targets/test_cuda_structure.py checks whole models."""
 
 from __future__ import annotations
 
@@ -75,12 +75,12 @@ def assembly(
 
 
 def multiplies_on_tensor_cores(a: Assembly, isa: str) -> bool:
-    """By warpgroups out of shared memory on Hopper, elsewhere by warps, whose operands ldmatrix brings."""
+    """By warpgroups from shared memory on Hopper, otherwise by warps, whose operands ldmatrix loads."""
     return a.has("HGMMA") > 0 if isa == "sm_90a" else a.has("HMMA") > 0 and a.has("LDSM") > 0
 
 
 def copied_by_engine(a: Assembly) -> int:
-    """Copies of boxes."""
+    """Copies by TMA."""
     return sum(n for name, n in a.found.items() if name.startswith("UTMALDG"))
 
 
@@ -124,7 +124,7 @@ def test_addresses_of_products_on_hopper_are_those_of_a_warp(size: int) -> None:
 
 
 def test_results_that_the_copy_engine_clips_are_kept_without_asking() -> None:
-    """Sizes that no tile divides; with a bias, memory would be read beyond its end, so there it is asked."""
+    """Sizes that no tile divides; with a bias, memory would be read beyond its end, so the epilogue is predicated."""
     product = matrix_product("plain", 4104, 4104, 1024, f16)
     a = assembly([product], "sm_90a")
     biased = assembly([arithmetic.add(product, tensor(4104, dtype=f16))], "sm_90a")
@@ -180,8 +180,8 @@ HEAVY = (
     ("convolution 3x3 strided bf16", MatmulConfig("mma_m16n8k16_bf16_f32", 256, 128, 64, 64, 64, 3, 8)),
     ("convolution 1x1 f32", MatmulConfig("simt", 64, 128, 16, 32, 64, 2, 8)),
 )
-"""Configurations that need nearly all registers of a thread, or whose loops have so few turns that the assembler would
-write them out, with the loads of all turns at once."""
+"""Configurations that need nearly all registers of a thread, or whose loops have so few iterations that the assembler
+would unroll them, with the loads of all iterations at once."""
 
 
 @pytest.mark.parametrize(("name", "config"), HEAVY, ids=lambda v: str(v).split(",")[0])
@@ -230,8 +230,8 @@ def test_attention(isa: str) -> None:
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_attention_softens_while_it_weighs(causal: bool) -> None:
-    """The main loop of Hopper's attention: no weight is computed after the wait for the values weighed meanwhile; one
-    instruction for a maximum, two for a weight; masks only where a tile has masked keys."""
+    """The main loop of Hopper's attention: no weight is computed after the wait for the values multiplied meanwhile;
+    one instruction for a maximum, two for a weight; masks only for tiles with masked keys."""
     q, k, v = (tensor(1, 16, 4096, 128, dtype=f16) for _ in range(3))
     a = assembly([attention(q, k, v, causal=causal)], "sm_90a")
     loop = loop_with(a.text, "HGMMA", "MUFU.EX2")
@@ -256,7 +256,7 @@ def test_attention_of_one_query(isa: str) -> None:
 
 
 def of_memory(dtype: DType) -> Iterator[tuple[str, list[Node], list[Node]]]:
-    """Work that memory bounds: name, outputs, images with the channels last."""
+    """Work bound by memory: name, outputs, images with the channels last."""
     x, y = tensor(1024, 1024, dtype=dtype), tensor(1024, dtype=dtype)
     yield "element-wise", [activations.gelu(arithmetic.add(x, y))], []
     yield "softmax", [softmax.softmax(x, 1)], []

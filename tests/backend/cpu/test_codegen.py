@@ -1,4 +1,4 @@
-"""Generated C: the text of six kernels, and what the generator refuses."""
+"""Generated C: the text of six kernels, and the refusals of the generator."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_the_note_is_a_comment_and_no_request() -> None:
 
 
 def refused(make: Callable[[Builder, Buffer, Var], None]) -> str:
-    """What the generator says of a kernel on y: f32[8] with a size n."""
+    """The generator's error message for a kernel on y: f32[8] with a size n."""
     b, y, n = Builder(), Buffer("y", f32, (8,)), Var("n")
     make(b, y, n)
     with pytest.raises(CodegenError) as error:

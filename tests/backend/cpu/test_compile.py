@@ -1,4 +1,4 @@
-"""From sources to addresses: right results, nothing compiled twice, and every way in which a compiler can go wrong."""
+"""From sources to addresses: correct results, nothing compiled twice, and every failure of a compiler."""
 
 import ctypes
 import json
@@ -131,7 +131,7 @@ def test_kernels_of_different_preludes_and_equal_statics() -> None:
 
 
 def test_a_whole_object_that_does_not_load_is_compiled_again(cache_dir: Path) -> None:
-    """As one that was made on a machine with another C library would be."""
+    """An example is an object that was built on a machine with another C library."""
     store = KernelStore()
     loaded = build(2)
     (key,) = [path.stem for path in (cache_dir / "index").rglob("*.json")]
@@ -266,7 +266,7 @@ def test_one_failure_ends_the_other_compilers(tmp_path: Path) -> None:
 
 
 def long_kernel(factor: int) -> KernelSource:
-    """A scale kernel with text enough for a compiler of its own."""
+    """A scale kernel long enough for a compiler of its own."""
     kernel = scale_kernel(factor)
     return replace(kernel, text=f"{kernel.text}\n/* {'x' * 30_000} */")
 
@@ -321,7 +321,7 @@ def test_counters_add_up_over_threads() -> None:
 
 
 def is_gone(pid: int) -> bool:
-    """Whether a process ends within a moment; a zombie that nobody has reaped has ended."""
+    """True if a process ends within a moment; an unreaped zombie has ended."""
     deadline = time.monotonic() + 5
     while time.monotonic() < deadline:
         try:

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("cache_dir")
 
 ROOT = Path(__file__).parents[3]
 FACTORS = (2, 3, 5, 7)
-# A shell's background job ignores interrupts, and so would what it starts.
+# A shell's background job ignores interrupts, and so would its children.
 PROGRAM = f"""\
 import signal
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -65,7 +65,8 @@ def slow_compiler(folder: Path, seconds: float, log: Path) -> Path:
 
 
 def finish(process: "subprocess.Popen[str]", complaint: str = "") -> int:
-    """How many kernels the process compiled; it ended well, and said nothing but the complaint."""
+    """The number of kernels that the process compiled; checks that it succeeded with no other output than the
+    complaint."""
     out, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
     assert complaint in errors if complaint else not errors

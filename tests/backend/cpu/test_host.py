@@ -1,4 +1,4 @@
-"""Detection of the host CPU, from this machine's /proc and /sys and from made-up ones."""
+"""Detection of the host CPU, from this machine's /proc and /sys and from synthetic ones."""
 
 import os
 from pathlib import Path
@@ -69,7 +69,7 @@ def test_a_machine_that_tells_nothing(tmp_path: Path) -> None:
     assert host.physical_cores == host.logical_cpus >= 1
     assert host.l1d > 0
     assert host.l2 > 0
-    assert host.target().l3 > 0  # what schedules divide by is never zero
+    assert host.target().l3 > 0  # schedules divide by it
 
 
 def test_nonsense_in_a_cache_description_is_passed_over(tmp_path: Path) -> None:

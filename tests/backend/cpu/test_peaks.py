@@ -1,4 +1,4 @@
-"""The peaks of a CPU: what is measured makes sense, for every width of vectors that this machine has."""
+"""The peaks of a CPU: measurements are plausible for every vector width of this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The threads that share parallel loops: every iteration once, whoever is running, and nobody waits for the others."""
+"""The threads that run parallel loops: every iteration runs once on any thread, and no thread waits for the others."""
 
 import ctypes
 import os
@@ -61,9 +61,9 @@ void loops(int threads, int *count, i64 *by, i64 extent, i64 repeat, int slow, i
 def loops(
     threads: int, extent: int, repeat: int = 1, *, slow: int = 0, meet: int = 0, nested: bool = False
 ) -> tuple[list[int], tuple[int, int]]:
-    """How often each iteration ran, and how many the calling thread and the others did.
+    """The number of runs of each iteration, and the numbers of iterations that the calling thread and the others ran.
 
-    slow: microseconds that the others take for each range; meet: how many ranges wait for each other.
+    slow: microseconds that the others take for each range; meet: the number of ranges that wait for each other.
     """
     address = compile_kernels([LOOPS], find_toolchain(), KernelStore(), Counters())["loops"]
     counts = np.zeros(extent * (1 + extent) if nested else extent, np.int32)
@@ -102,7 +102,7 @@ def test_a_loop_in_a_loop_is_serial() -> None:
 
 
 def test_a_leader_does_without_threads_that_do_not_run() -> None:
-    """Of a thousand loops whose other threads take 2 ms for what the leader does in no time, few wait for them."""
+    """In a thousand loops whose other threads take 2 ms for work that the leader does at once, few wait for them."""
     _, (mine, others) = loops(2, 64, 1000, slow=2000)
     assert others < mine / 100
     _, (mine, others) = loops(2, 64, 1000, slow=2000)
@@ -158,7 +158,7 @@ def test_the_quota_of_a_control_group(tmp_path: Path, text: str, allowed: int | 
 
 
 def test_the_library_needs_no_openmp(tmp_path: Path) -> None:
-    """Where no OpenMP runtime is in the process, loops are serial and right."""
+    """Without an OpenMP runtime in the process, loops are serial and correct."""
     path = team_file(find_toolchain(), KernelStore(tmp_path))
     program = f"""
 import ctypes

@@ -1,4 +1,4 @@
-"""Finding the compiler, knowing what it is, and what its flags do to the process that loads the result."""
+"""The compiler's discovery and identity, and the effects of its flags on the process that loads its output."""
 
 import ctypes
 import os
@@ -47,7 +47,7 @@ def test_order_of_discovery(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["no-such-cc", "/no/such/cc", "{0}/text"])
 def test_a_chosen_compiler_that_is_missing_is_an_error(tmp_path: Path, name: str) -> None:
-    """The hint says what is wrong with the name and which compiler is here, not to install one."""
+    """The hint names the mistake and the compiler that is installed; it does not suggest to install one."""
     compiler(tmp_path / "cc", "1.0")
     (tmp_path / "text").write_text("no program")
     name = name.format(tmp_path)
@@ -161,7 +161,7 @@ def kernel(name: str, text: str, toolchain: Toolchain) -> int:
 
 
 def test_fast_math_does_not_flush_denormals_in_the_process() -> None:
-    """gcc links code that does, when it links with -ffast-math."""
+    """gcc links start-up code that flushes them when it links with -ffast-math."""
     toolchain = find_toolchain(fast_math=True)
     assert "-ffast-math" in toolchain.flags
     kernel("half", "float half(float x) { return x * 0.5f; }", toolchain)
@@ -177,7 +177,7 @@ def test_ieee_arithmetic_by_default_and_fast_math_on_request() -> None:
 
 
 def test_contraction_happens_on_request_alone() -> None:
-    """a * a - b is exactly zero when the product is rounded first, and the rounding error of it when it is not."""
+    """a * a - b is exactly zero if the product is rounded first, else it is the product's rounding error."""
     if detect_host().isa == "generic":
         pytest.skip("no fused multiply-add on this CPU")
     text = "float residue(float a, float b) { return a * a - b; }"

@@ -152,14 +152,14 @@ def reference(name: str) -> Callable[..., torch.Tensor]:
 
 
 def ulps(y: NDArray[np.float32], expected: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Errors in units of the last place of f32; infinite where a NaN, an infinity or the sign of a zero is wrong."""
+    """Errors in units of the last place of f32; infinite if a NaN, an infinity or the sign of a zero is wrong."""
     with np.errstate(all="ignore"):
         rounded = expected.astype(np.float32)
         unit = np.spacing(np.abs(np.where(np.isfinite(rounded), rounded, np.float32(3e38))))
         error = np.abs(y.astype(np.float64) - expected) / unit.astype(np.float64)
         right = (y == rounded) & (np.signbit(y) == np.signbit(rounded)) | np.isnan(y) & np.isnan(expected)
         close = np.isfinite(error) & (expected != 0)
-        # Half a unit below infinity it takes little to overflow.
+        # Half a unit below infinity, a small error overflows.
         overflow = np.isinf(y) & (np.abs(expected) > 3.4028e38) & (np.sign(y) == np.sign(expected))
         return np.where(right & ~close | overflow, 0, np.where(close, error, np.inf))
 
@@ -184,7 +184,7 @@ def test_unary_f32_is_accurate(build: Callable[[str, str], ctypes.CDLL], isa: st
 
 
 def test_every_lane_count_computes_the_same(build: Callable[[str, str], ctypes.CDLL]) -> None:
-    """A tail done with fewer lanes, or one, equals what the full vectors would have given."""
+    """A tail computed with fewer lanes, or with one, equals the result of full vectors."""
     names = ["exp", "expm1", "exp2", "erf", "tanh", "log", "log2", "log10", "log1p", "sigmoid", "sin", "floor", "max"]
     x = float_inputs(torch.float32)
     x, y = x.nan_to_num(), x.flip(0).contiguous()
@@ -234,7 +234,7 @@ def test_binary_float(build: Callable[[str, str], ctypes.CDLL], isa: str, lanes:
             expected = reference(name)(x.double(), y.double()).to(DTYPES[dtype])
             torch.testing.assert_close(z, expected, rtol=2.5e-7, atol=1e-44, equal_nan=True)
         else:
-            # PyTorch's fmod gives NaN where x / y overflows.
+            # PyTorch's fmod gives NaN if x / y overflows.
             near = ~((x / y).isinf() & (y != 0) & x.isfinite()) | (name in ("max", "min", "copysign"))
             assert_same(z[near], reference(name)(x, y)[near], x[near], y[near])
 
@@ -271,7 +271,7 @@ def test_integers(build: Callable[[str, str], ctypes.CDLL], isa: str, lanes: int
         divides = name in ("fmod", "remainder", "floor_div", "trunc_div")
         divisor = torch.where(y == 0, 3, y).to(DTYPES[dtype]) if divides else y
         z = run(library, f"{name}_{dtype}", DTYPES[dtype], x, divisor)
-        # PyTorch crashes, or differs between machines, at the least integer divided by -1.
+        # PyTorch crashes, or differs between machines, for the least integer divided by -1.
         least = (x == torch.iinfo(DTYPES[dtype]).min) & (divisor == -1) if divides else x != x
         safe = torch.where(least, 1, divisor).to(DTYPES[dtype])
         expected = reference(name)(x, safe)
@@ -308,7 +308,7 @@ def test_half_floats_are_computed_in_f32(
         inputs = (every, other) if name in BINARY else (every,)
         out = torch.bool if name in PREDICATES else DTYPES[dtype]
         y = run(library, f"{name}_{dtype}", out, *inputs)
-        # Rounded once from f64, or from f32 where the function is no more than f32 arithmetic.
+        # Rounded once from f64, or from f32 if the function is plain f32 arithmetic.
         wide = torch.float32 if name in BINARY else torch.float64
         expected = reference(name)(*(t.to(wide) for t in inputs)).to(out)
         if name in ("exp", "tanh", "erf", "sigmoid"):

@@ -1,4 +1,4 @@
-"""CUDA C++ of kernels: how it reads, that it compiles without headers, and that it does what the interpreter does."""
+"""CUDA C++ of kernels: its form, that it compiles without headers, and that it agrees with the interpreter."""
 # mypy: ignore-errors
 # pyright: reportInvalidTypeForm=false, reportGeneralTypeIssues=false, reportIndexIssue=false
 # pyright: reportArgumentType=false
@@ -248,7 +248,7 @@ def test_random_kernels_compile_and_do_in_the_simulator_what_they_do_in_the_inte
 
 
 def test_a_kernel_for_hopper(golden: Callable[[str, str], None]) -> None:
-    """The copy engine, mbarriers and wgmma: its text, compiled, and interpreted before and after lowering."""
+    """TMA, mbarriers and wgmma: the text, compiled, and interpreted before and after lowering."""
     source = source_of(hopper_matmul, "sm_90a")
     golden("cuda_hopper_matmul.cu", source.text)
     assert compiles(source, "sm_90a") == ""

@@ -26,7 +26,7 @@ COUNT = 128
 SM80 = cuda_target("sm_80")
 TOLERANCE = {"f64": 1e-13, "f32": 3e-6, "f16": 2e-3, "bf16": 2e-2}
 LOOSE = ("sin", "cos", "tan", "lgamma", "digamma", "erfinv")
-"""Functions with zeros that are no zeros of their argument: there, only an absolute error means something."""
+"""Functions with zeros at nonzero arguments: there, only an absolute error is meaningful."""
 
 Array = NDArray[np.generic]
 Case = tuple[str, Callable[[Expr, Expr], Expr]]
@@ -92,7 +92,7 @@ def values(t: DType, seed: int) -> Array:
 
 
 def stored(x: Array, t: DType) -> Array:
-    """An array as it lies in memory: bf16 as its bits."""
+    """An array in its memory format: bf16 as its bits."""
     return (x.view(np.uint32) >> 16).astype(np.uint16) if t == bf16 else x.copy()
 
 

@@ -1,6 +1,5 @@
-"""Every device function of the instruction table compiles for the targets that have it, to the machine instruction that
-it is meant to be.
-"""
+"""Every device function of the instruction table compiles, for the targets that have it, to the intended machine
+instruction."""
 
 from __future__ import annotations
 
@@ -25,14 +24,14 @@ ON_GPU = [i for i in INSTRUCTIONS if i.targets.kind == "cuda"]
 
 
 def shown(entry: Instruction) -> bool:
-    """Of wgmma every type once, and three n: all are written by one rule, and large ones take long to assemble."""
+    """Every type of wgmma once, with three n: one rule writes them all, and large ones take long to assemble."""
     sizes = ("m64n8k", "m64n64k16_f16_f32", "m64n256k16_bf16_f32")
     return entry.completes != "wgmma" or any(size in entry.family for size in sizes)
 
 
 @lru_cache(maxsize=8)
 def compiled(isa: str) -> bytes:
-    """A CUBIN of what the target has."""
+    """A CUBIN of all instructions of the target."""
     target = cuda_target(isa)
     return assembled([e for e in ON_GPU if e.targets(target) and shown(e)], isa)
 
@@ -69,7 +68,7 @@ def test_every_function_compiles(isa: str) -> None:
     ],
 )
 def test_targets_without_an_instruction_refuse_it(name: str, isa: str) -> None:
-    """The table says so, and so does the assembler."""
+    """Both the table and the assembler refuse it."""
     entry = instruction_named(name)
     assert not entry.targets(cuda_target(isa))
     with pytest.raises(RefusedSourceError, match=r"(?s)ptxas|not supported|requires"):

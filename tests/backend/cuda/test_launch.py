@@ -221,7 +221,7 @@ def test_an_illegal_access_is_found_at_its_kernel_when_launches_block() -> None:
 
 
 def test_a_first_launch_in_a_capture_is_refused() -> None:
-    """It would end the capture; later ones are a part of it."""
+    """It would end the capture; later launches become a part of it."""
     api = FakeApi(counts={"scale": 3}, capturing=True)
     run = build(api, Program(buffers(I, O), (Launch("scale", (0, 1), (N,)),), (N,)), SCALE)
     with pytest.raises(UnsupportedError, match=r"being captured(.*\n)*.*once before the capture"):
@@ -234,7 +234,7 @@ def test_a_first_launch_in_a_capture_is_refused() -> None:
 
 
 def test_each_launch_is_on_its_own_gpu() -> None:
-    """Whatever another launch has made current in the thread."""
+    """Another current context in the thread makes no difference."""
     api = FakeApi(counts={"scale": 3}, devices=2, context=0)
     program = Program(buffers(I, O), (Launch("scale", (0, 1), (N,)),), (N,))
     driver = Driver(api)
@@ -264,7 +264,7 @@ def test_memory_that_runs_out_in_the_middle_costs_one_run() -> None:
 
 @pytest.mark.parametrize(("version", "refused"), [((13, 0), False), ((13, 4), False), ((14, 0), True)])
 def test_a_compiler_that_is_newer_than_the_driver(version: tuple[int, int], refused: bool) -> None:
-    """Of the same major version, a driver loads what newer compilers make."""
+    """Within a major version, a driver loads the output of newer compilers."""
     driver = Driver(FakeApi(version=13010))
     if not refused:
         driver.refuse_newer("NVRTC", version)

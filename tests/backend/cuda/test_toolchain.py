@@ -1,4 +1,4 @@
-"""CUDA C++ to machine code, on a machine that needs no GPU: what is compiled, reported, stored and refused."""
+"""CUDA C++ to machine code, on a machine that needs no GPU: compilation, reports, storage and refusals."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def store(tmp_path: Path) -> KernelStore:
 
 
 def test_what_is_installed_makes_what_the_oldest_driver_loads() -> None:
-    """A driver loads what a compiler of its own version, or of an older one, has made."""
+    """A driver loads the output of a compiler of its own version or of an older one."""
     text = (Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8")
     major, minor = nvrtc.nvrtc_version()
     assert 1000 * major + 10 * minor <= OLDEST_DRIVER
@@ -247,7 +247,7 @@ print(made.log, file=sys.stderr)
 
 
 def test_nvcc_is_called_as_it_takes_it(store: KernelStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a program in its place, which takes the arguments that nvcc 13.0 takes, and gives them to NVRTC."""
+    """A program in its place takes the arguments of nvcc 13.0 and passes them to NVRTC."""
     program = tmp_path / "nvcc"
     program.write_text(NVCC.replace("{python}", sys.executable))
     program.chmod(0o755)

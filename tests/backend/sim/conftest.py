@@ -1,4 +1,4 @@
-"""The kernel store of the whole run, for the simulator's tests: its engine is built once."""
+"""The kernel store of the whole run for the simulator's tests: its engine is built once."""
 
 from pathlib import Path
 

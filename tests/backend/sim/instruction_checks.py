@@ -1,5 +1,5 @@
-"""Every entry of the instruction table that computes or moves something: what it does is what its spec and its owners
-say. One function for each kind of entry; by the simulator, or by whatever stands in its place. Needs no pytest."""
+"""Every entry of the instruction table that computes or moves data agrees with its spec and its owners. One function
+for each kind of entry; run by the simulator, or by a substitute. Needs no pytest."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ ON_GPU = [i for i in INSTRUCTIONS if i.targets.kind == "cuda"]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """``function`` (store, entry, *variant) raises AssertionError where an entry does not do what it says.
+    """``function`` (store, entry, *variant) raises AssertionError if an entry does not follow its spec.
 
-    shown: those of ``entries`` that a test suite runs, where others are written by the same rule.
+    shown: the entries among ``entries`` that a test suite runs, if others are written by the same rule.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Check:
     variants: tuple[tuple[Any, ...], ...]
 
     def cases(self, every: bool) -> Iterator[tuple[Instruction, tuple[Any, ...]]]:
-        """Entries with variants; of those that are not shown, if they are wanted, only the last variant."""
+        """Entries with variants; for entries that are not shown, only the last variant, if they are wanted."""
         for entry in self.entries:
             shown = self.shown(entry)
             for variant in self.variants if shown else self.variants[-1:] * every:
@@ -81,7 +81,7 @@ def check(
     shown: Condition = lambda i: True,
     variants: Sequence[tuple[Any, ...]] = ((),),
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """The function checks entries of this kind, for which the condition holds."""
+    """The function checks entries of this kind that satisfy the condition."""
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
         chosen = tuple(i for i in ON_GPU if isinstance(i.spec, kind) and condition(i))
@@ -197,7 +197,7 @@ def cached_moves(store: KernelStore, entry: Instruction, of: DType, lanes: int) 
 
 
 def exchange(store: KernelStore, call: str, values: Array, kind: str, result: Array, returned: str) -> Array:
-    """What each lane of a warp gets; `call` names a lane's value x and its number t."""
+    """The value that each lane of a warp receives; `call` names a lane's value x and its number t."""
     body = f"  const int t = threadIdx.x;\n  const {kind} x = a[t];\n  r[t] = {call};"
     source = kernel(body, f"tm_global<const {kind}> a, tm_global<{returned}> r, tm_global<const int> o", threads=32)
     others = np.random.default_rng().integers(0, 40, 32).astype(np.int32)
@@ -244,7 +244,7 @@ def conversions(store: KernelStore, entry: Instruction) -> None:
 
 @check(ApproximationSpec)
 def approximations(store: KernelStore, entry: Instruction) -> None:
-    """Over the whole range, with what is too small to be normal and what is no number."""
+    """Over the whole range, including subnormal numbers and NaN."""
     spec = entry.spec
     assert isinstance(spec, ApproximationSpec)
     chance = np.random.default_rng()
@@ -259,7 +259,7 @@ def approximations(store: KernelStore, entry: Instruction) -> None:
 
 @check(AtomicSpec, variants=[(True,), (False,)])
 def atomics(store: KernelStore, entry: Instruction, alone: bool) -> None:
-    """Each thread at places of its own; or many at one, in whatever order, where the order does not change the sum."""
+    """Each thread at positions of its own; or many at one, in any order, if the order does not change the sum."""
     check_atomic(store, entry, np.random.default_rng().permutation(64) if alone else places_of_many(), alone)
 
 
@@ -268,9 +268,8 @@ def places_of_many() -> Array:
 
 
 def check_atomic(store: KernelStore, entry: Instruction, chosen: Array, exact: bool) -> None:
-    """``chosen``: the place of each of 64 threads. exact: compare what was there before, too, and what depends on who
-    comes last, which only the simulator lets the first thread in ascending order be first.
-    """
+    """``chosen``: the position of each of 64 threads. exact: compare previous values, too, and order-dependent results;
+    only the simulator runs the first thread in ascending order first."""
     spec = entry.spec
     assert isinstance(spec, AtomicSpec)
     n, kind = spec.lanes, C_TYPES[spec.dtype.name]

@@ -1,6 +1,5 @@
 """Entries that compute nothing and only make sense together: barriers, fences, groups of copies, clusters. Each
-protocol is a kernel that gives wrong numbers, or never ends, where one of them does not what it says. Needs no pytest.
-"""
+protocol is a kernel that gives wrong numbers, or never ends, if one of them fails. Needs no pytest."""
 
 from __future__ import annotations
 
@@ -39,7 +38,7 @@ class Protocol:
         return [instruction_named(name) for name in self.entries]
 
     def check(self, store: KernelStore) -> None:
-        """Raises AssertionError for a wrong result, or where an entry is not used."""
+        """Raises AssertionError for a wrong result, or if an entry is not used."""
         text = self.function(store)
         missing = [entry.name for entry in self.used if f"{entry.text}(" not in text and f"{entry.text}<" not in text]
         assert not missing, missing
@@ -59,7 +58,7 @@ def protocol(*entries: str) -> Callable[[Callable[[KernelStore], str]], Callable
 
 
 def ran(source: CudaSource, want: Callable[[np.ndarray], np.ndarray], store: KernelStore, size: int = 64) -> str:
-    """Runs a kernel on ``size`` numbers, and compares what it makes of them."""
+    """Runs a kernel on ``size`` numbers, and compares its output."""
     a, b = np.random.default_rng().standard_normal(size).astype(np.float32), np.full(size, np.nan, np.float32)
     before = a.copy()
     sim.run(source, [a, b], outputs=[1], store=store)
@@ -75,7 +74,7 @@ def turned(a: np.ndarray) -> np.ndarray:
 @protocol("cp_async_commit", "cp_async_wait", "cp_async_wait_all", "cp_async_mbarrier_arrive", "mbarrier_init",
           "mbarrier_test_wait", "mbarrier_invalidate", "warp_sync")  # fmt: skip
 def copies_are_waited_for(store: KernelStore) -> str:
-    """Every lane reads what another has copied: behind an mbarrier, and behind its group."""
+    """Every lane reads data that another lane has copied: behind an mbarrier, and behind its group."""
     body = """\
   tm_shared<float> s = tm_shared_at<float>(0, 64);
   tm_shared<long long> full = tm_shared_at<long long>(256, 1);
@@ -105,7 +104,7 @@ def copies_are_waited_for(store: KernelStore) -> str:
           "bulk_load", "bulk_store", "tma_commit", "tma_wait", "tma_wait_read", "prefetch_l1", "prefetch_l2",
           "fence_proxy_async", "fence_mbarrier_init")  # fmt: skip
 def bytes_are_expected(store: KernelStore) -> str:
-    """Two copies of the copy engine in two phases of one mbarrier, and one back."""
+    """Two TMA loads in two phases of one mbarrier, and one store."""
     body = """\
   tm_shared<float> s = tm_shared_at<float>(0, 64);
   tm_shared<long long> full = tm_shared_at<long long>(256, 1);
@@ -178,7 +177,7 @@ def blocks_of_a_cluster(store: KernelStore) -> str:
 
 @protocol("barrier_sync", "barrier_arrive", "fence_block", "fence_gpu", "fence_system")
 def warps_meet_at_a_barrier(store: KernelStore) -> str:
-    """One warp writes and goes on, the other waits for it."""
+    """One warp writes and continues, the other waits for it."""
     body = """\
   tm_shared<float> s = tm_shared_at<float>(0, 64);
   const int t = threadIdx.x;
@@ -243,7 +242,7 @@ def registers_change_hands(store: KernelStore) -> str:
     if (t < 192) b[t - 64] = a[t - 64] * 4.0f;
   }"""
     source = kernel(body, IN_OUT, threads=384)
-    # Only with a bound on blocks does the assembler know how many registers a thread begins with.
+    # The assembler knows the initial number of registers of a thread only with a bound on blocks.
     source = replace(source, text=source.text.replace("(384)", "(384, 1)"))
     return ran(source, lambda a: np.concatenate([2 * a[:64], 4 * a[64:]]), store, size=128)
 

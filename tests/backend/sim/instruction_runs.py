@@ -35,7 +35,7 @@ _FP8 = {"e4m3": (3, 7), "e5m2": (2, 15)}
 
 
 def stored(values: Array, dtype: DType) -> Array:
-    """Values, floats of a kind that numpy has, as the bits of `dtype` that a kernel reads."""
+    """Floating-point values as the bits of `dtype` that a kernel reads."""
     if dtype.name == "bf16":
         return (np.ascontiguousarray(values, np.float32).view(np.uint32) >> 16).astype(np.uint16)
     if dtype.name in _FP8:
@@ -61,7 +61,7 @@ def _fp8_values(name: str) -> Array:
 
 
 def whole_numbers(dtype: DType, shape: Sequence[int]) -> Array:
-    """Small integers, with which sums are exact in every type; of bytes, all that there are."""
+    """Small integers, whose sums are exact in every type; for bytes, all values."""
     rng = np.random.default_rng()
     low, high = {"i8": (-128, 128), "u8": (0, 256), "bool": (0, 2)}.get(dtype.name, (-4, 5))
     kind = np.int64 if dtype.is_int or dtype.is_bool else np.float64 if dtype.name == "f64" else np.float32
@@ -108,7 +108,7 @@ def run_product(entry: Instruction, store: KernelStore, constants: str = "") -> 
 def operand_image(
     matrix: Array, dtype: DType, swizzle: int, turned: bool, start: int
 ) -> tuple[dict[int, int], Descriptor]:
-    """Where the bytes of a wgmma operand (rows, k) lie in shared memory, from `start` on, and its descriptor."""
+    """The layout in shared memory of the bytes of a wgmma operand (rows, k), from `start` on, and its descriptor."""
     size = dtype.bytes
     groups = matrix.shape[1] // 8
     if swizzle:
@@ -180,7 +180,7 @@ def run_wgmma(
 
 
 def run_matrices(entry: Instruction, store: KernelStore, *, of: DType) -> tuple[Array, Array]:
-    """ldmatrix or stmatrix: what is moved, and what arrived; rows of memory or registers."""
+    """ldmatrix or stmatrix: the data moved, and the data received; rows of memory or registers."""
     spec = entry.spec
     owner, rows = entry.owner_c, 8 * entry.spec.count  # type: ignore[union-attr]
     assert isinstance(owner, TaskMapping)

@@ -1,4 +1,4 @@
-"""Kernels written by hand in the form that code generation gives them, and how tests run them."""
+"""Kernels written by hand in the form of generated ones, and their runs in tests."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def kinds(
     seeds: Iterable[int] = SEEDS,
     policy: Policy = "late",
 ) -> set[str]:
-    """The kinds of problems that every one of several orders of threads has."""
+    """The kinds of problems found in every one of several orders of threads."""
     found: list[set[str]] = []
     for seed in seeds:
         report = sim.run(source, arrays, seed=seed, outputs=outputs, policy=policy, raises=False, store=store)

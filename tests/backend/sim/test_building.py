@@ -1,4 +1,4 @@
-"""Kernels for the host: several of them are one translation unit, each found and named by itself."""
+"""Kernels for the host: several form one translation unit, and each is found and named by itself."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def named(name: str, body: str) -> CudaSource:
 
 @pytest.fixture
 def own(store: KernelStore, tmp_path: Path) -> KernelStore:
-    """An empty store, where the engine is there already."""
+    """An empty store whose engine exists already."""
     engine(store)
     return KernelStore(tmp_path)
 

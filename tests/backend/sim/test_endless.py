@@ -1,4 +1,4 @@
-"""Kernels that never end are found by what they do, not by how long it takes: the verdict is that of any machine."""
+"""Endless kernels are detected by their actions, not by a time limit: the verdict is the same on any machine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from taskmap.backend.store.objects import KernelStore
 from tests.backend.sim.kernels import SEEDS, kernel
 
 NEVER = 1e6
-"""Seconds that no test takes: what ends earlier was not ended by a clock."""
+"""Seconds that no test takes: a run that ends earlier was not ended by a clock."""
 
 
 def problems(source: CudaSource, arrays: list[NDArray[Any]], store: KernelStore, **how: Any) -> list[Problem]:
@@ -60,7 +60,7 @@ def test_reads_of_what_nobody_writes(store: KernelStore) -> None:
 
 
 def test_a_thread_that_polls_lets_the_writer_run(store: KernelStore) -> None:
-    """What ends is no deadlock; that nothing orders the two is the mistake."""
+    """A kernel that ends has no deadlock; the mistake is that nothing orders the two threads."""
     body = "  if (threadIdx.x == 0) { while (p[0] == 0.0f) {} p[1] = 2.0f; } else { p[0] = 1.0f; }"
     array = np.zeros(2, np.float32)
     found = problems(kernel(body, "tm_global<float> p", threads=2), [array], store)
@@ -78,7 +78,7 @@ LOCK = """\
 
 @pytest.mark.parametrize("checks", [True, False])
 def test_locks(store: KernelStore, checks: bool) -> None:
-    """One who holds a lock gives way to those who want it, and they give way again."""
+    """A thread that holds a lock yields to those that want it, and they yield again."""
     body = LOCK.replace("  p[0]", "  for (int i = 0; i < 3; i++) tm_atomic_add_i32(m + 1, 0);\n  p[0]")
     right = kernel(body, "tm_global<float> p, tm_global<int> m", threads=64, grid=(2,))
     array = np.zeros(1, np.float32)

@@ -1,4 +1,4 @@
-"""The engine where the switch between fibers is not written for the processor, and without a warning."""
+"""The engine on processors for which the switch between fibers is not written, and without a warning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""wgmma in all its widths: entries that one rule writes, and of which test_instructions.py takes some, all run here."""
+"""All widths of wgmma: one rule writes the entries, test_instructions.py runs some of them, and this file runs all."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_families_are_whole() -> None:
 
 @lru_cache(maxsize=64)
 def places(owner: TaskMapping) -> NDArray[np.int64]:
-    """(worker, slot) -> which element of the tile, counted row by row."""
+    """(worker, slot) -> element of the tile, counted row by row."""
     return distribute(np.arange(np.prod(owner.task_shape)).reshape(owner.task_shape), owner)
 
 

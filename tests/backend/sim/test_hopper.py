@@ -1,4 +1,4 @@
-"""A matrix product by TMA, a ring of mbarriers and wgmma, with one producing warp and one consuming warpgroup: right as
+"""A matrix product by TMA, a ring of mbarriers and wgmma, with one producer warp and one consumer warpgroup: correct as
 it is, and every mistake in it is found."""
 
 import itertools
@@ -98,7 +98,7 @@ def is_right(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> bool:
 
 
 def kinds(source: CudaSource, store: KernelStore) -> list[set[str]]:
-    """What each order of threads and each policy finds."""
+    """The kinds of problems found by each order of threads and each policy."""
     found: list[set[str]] = []
     policies: tuple[Policy, ...] = ("late", "early")
     for policy, seed in itertools.product(policies, SEEDS):

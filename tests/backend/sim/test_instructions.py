@@ -1,4 +1,4 @@
-"""Every entry of the instruction table does in the simulator what its spec and its owners say."""
+"""Every entry of the instruction table agrees, in the simulator, with its spec and its owners."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_every_entry_is_checked() -> None:
 
 @pytest.mark.parametrize("entry", [i for i in ON_GPU if isinstance(i.spec, AtomicSpec)], ids=lambda i: i.name)
 def test_atomics_take_threads_in_order(store: KernelStore, entry: Instruction) -> None:
-    """Ascending, which is the order of seed 0: simulated, because a GPU takes any."""
+    """Ascending, the order of seed 0; run in the simulator only, because a GPU takes any order."""
     check_atomic(store, entry, places_of_many(), exact=True)
 
 

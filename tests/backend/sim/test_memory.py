@@ -1,4 +1,4 @@
-"""Accesses of memory and the block's barrier: what is right runs clean in every order, what is wrong is reported."""
+"""Memory accesses and the block's barrier: correct code runs clean in every order, mistakes are reported."""
 
 import numpy as np
 import pytest
@@ -121,7 +121,7 @@ def test_vectors_are_aligned_and_checked_as_a_whole(store: KernelStore) -> None:
 
 
 def test_elements_take_part_in_expressions(store: KernelStore) -> None:
-    """What is an element of writable memory converts as a value of its type does."""
+    """An element of writable memory converts like a value of its type."""
     body = """\
   const int i = threadIdx.x;
   q[i] = tm_cast<tm_f16>(p[i]) + q[i] * tm_f16(2.0f);

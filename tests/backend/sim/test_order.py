@@ -1,5 +1,5 @@
-"""What orders threads: warps, named barriers, mbarriers, fences with atomic operations, clusters. Each in a kernel that
-is right, and in ones that are wrong."""
+"""Synchronisation of threads: warps, named barriers, mbarriers, fences with atomic operations, clusters. Each in a
+correct kernel, and in incorrect ones."""
 
 from __future__ import annotations
 
@@ -270,7 +270,7 @@ LAST_THREAD = """\
 @pytest.mark.parametrize("blocks", ["one", "a cluster", "any"])
 @pytest.mark.parametrize("fence", ["block", "cluster", "gpu", "system"])
 def test_the_scope_of_a_fence(store: KernelStore, fence: str, blocks: str) -> None:
-    """A fence orders no more than the threads of its scope."""
+    """A fence orders only the threads of its scope."""
     grid = 1 if blocks == "one" else 2
     body = LAST_THREAD.replace("FENCE", f"tm_fence_{fence}").replace("ALL", str(32 * grid))
     how: dict[str, Any] = {"cluster": (2, 1, 1)} if blocks == "a cluster" else {}

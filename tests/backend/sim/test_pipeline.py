@@ -1,5 +1,5 @@
-"""A matrix product on tensor cores with three stages of cp.async and swizzled shared memory: right as it is, and every
-mistake in it is found."""
+"""A matrix product on tensor cores with three stages of cp.async and swizzled shared memory: correct as it is, and
+every mistake in it is found."""
 
 import numpy as np
 import pytest

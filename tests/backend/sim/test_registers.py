@@ -1,4 +1,4 @@
-"""Registers that warpgroups hand to each other: a warp gets no more than others give back."""
+"""Registers that warpgroups hand to each other: a warp gets no more than others release."""
 
 from taskmap.backend.store.objects import KernelStore
 from tests.backend.sim.kernels import clean, kernel, kinds

@@ -1,4 +1,4 @@
-"""Each entry that orders is needed: a protocol's kernel without it is reported, or gives a wrong result."""
+"""Each synchronising entry is necessary: a protocol's kernel without it is reported, or gives a wrong result."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ CASES = [(p, name) for p in PROTOCOLS for name in p.entries if name not in NOT_H
 
 
 def without(text: str, function: str) -> str:
-    """The text without the statements that are a call of the function, or a loop until it holds."""
+    """The text without the statements that call the function, or that loop until it holds."""
     call = rf"(?<!\w){function}(<[^;(]*>)?\([^;]*\);"
     return re.sub(call, ";", re.sub(rf"while \(!{function}\([^;{{]*\)\) {{}}", ";", text))
 

@@ -1,4 +1,4 @@
-"""The kernel key: everything that can change a binary changes it, and nothing else does."""
+"""The kernel key: it changes with everything that can change a binary, and with nothing else."""
 
 from typing import Any
 

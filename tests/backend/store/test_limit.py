@@ -1,4 +1,5 @@
-"""The kernel store's size limit: the least recently used goes, what is in use stays, several processes at once."""
+"""The kernel store's size limit: the least recently used objects go, objects in use stay, and processes may run at
+once."""
 
 import fcntl
 import os
@@ -47,7 +48,7 @@ def test_writing_cuts_an_overgrown_store_back(tmp_path: Path) -> None:
 
 
 def test_what_was_looked_up_is_used(tmp_path: Path) -> None:
-    """Whatever the file system notes of reading."""
+    """Independently of the file system's own record of reads."""
     store = fill(tmp_path)
     for n in (0, 3):
         os.utime(next(o.path for o in stored_objects(store.path) if o.symbols == (f"kernel{n}",)), (0, 0))
@@ -130,7 +131,7 @@ def test_what_is_no_limit(tmp_path: Path, text: str) -> None:
 
 
 def test_several_processes_at_once(tmp_path: Path) -> None:
-    """Each writes and looks up while the others cut back; nothing fails, and what is found is whole."""
+    """Each writes and looks up while the others cut back; nothing fails, and every object found is complete."""
     code = (
         "import sys\nfrom pathlib import Path\nfrom taskmap.backend.store import limit as store_limit\n"
         "from taskmap.backend.store.objects import KernelStore, StoredKernel\n"

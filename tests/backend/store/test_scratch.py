@@ -1,4 +1,4 @@
-"""Temporary folders go away with their owner; those of killed owners are swept, those of living ones are not."""
+"""Temporary folders are removed with their owners; those of killed owners are swept, those of living ones are not."""
 
 import errno
 import os
@@ -62,7 +62,7 @@ def test_an_old_folder_is_swept_only_when_its_owner_is_gone(temporary: Path) -> 
 
 
 def test_a_file_system_without_locks(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether an owner lives cannot be told there, so nothing of others is removed."""
+    """Without locks a living owner cannot be recognised, so no other owner's folder is removed."""
 
     def refused(descriptor: int, operation: int) -> None:
         raise OSError(errno.ENOLCK, "No locks available")

@@ -1,4 +1,5 @@
-"""The kernel store: round trips, damage, other users, folders that cannot be written, and what kills leave behind."""
+"""The kernel store: round trips, damage, other users, folders that cannot be written, and leftovers of killed
+processes."""
 
 import errno
 import json
@@ -22,7 +23,7 @@ DATA = b"an object" * 1000
 
 @pytest.fixture(autouse=True)
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let what is kept outside the store go away with the test."""
+    """Removes files outside the store with the test."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
 
@@ -260,7 +261,7 @@ def test_the_private_folder_goes_with_its_store(tmp_path: Path) -> None:
 
 
 def refuse_writing_under(folder: Path, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a full disk or a file system mounted read-only refuses; works for root as well."""
+    """Simulates a full disk or a file system mounted read-only; works for root as well."""
     write = StoreFolder._write
 
     def refuse(self: StoreFolder, path: Path, data: bytes) -> None:
