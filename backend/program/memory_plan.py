@@ -30,7 +30,7 @@ class MemoryBlock:
     first: int
     last: int
 
-    def meets(self, other: MemoryBlock) -> bool:
+    def overlaps(self, other: MemoryBlock) -> bool:
         """True if the two are alive at the same step."""
         return self.first <= other.last and other.first <= self.last
 
@@ -109,7 +109,7 @@ def _greedy(blocks: Sequence[MemoryBlock], weight: Callable[[MemoryBlock], int])
         block = blocks[i]
         best, best_gap, end = -1, -1, 0
         for offset, other in placed:
-            if not block.meets(other):
+            if not block.overlaps(other):
                 continue
             gap = offset - end
             if gap >= block.bytes and (best < 0 or gap < best_gap):

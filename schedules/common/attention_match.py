@@ -50,8 +50,8 @@ def find_attention(task: Task) -> Attention | None:
     stage = next((s for s in stages if "causal" in dict(s.attrs) and len(s.axes) == 4), None)
     if stage is None:
         return None
-    folds = [e for e in walk_exprs(stage.body) if isinstance(e, Reduce)]
-    top = next((e for e in folds if e.op == "max"), None)
+    reductions = [e for e in walk_exprs(stage.body) if isinstance(e, Reduce)]
+    top = next((e for e in reductions if e.op == "max"), None)
     if top is None:
         return None
     dot = next((e for e in walk_exprs(top.body) if isinstance(e, Reduce) and e.op == "sum"), None)

@@ -132,15 +132,15 @@ def find_convolution(task: Task) -> Convolution | None:
     reduces = [e for e in walk_exprs(stage.body) if isinstance(e, Reduce)]
     if "dilation" not in attrs or len(reduces) != 1 or len(stage.axes) not in (3, 4, 5):
         return None
-    (fold,) = reduces
-    loads = [e for e in walk_exprs(fold.body) if isinstance(e, Load)]
-    factors = [e for e in walk_exprs(fold.body) if getattr(e, "op", "") == "mul" and e.dtype.is_float]
-    if len(loads) != 2 or len(fold.axes) != len(stage.axes) - 1 or not factors:
+    (reduction,) = reduces
+    loads = [e for e in walk_exprs(reduction.body) if isinstance(e, Load)]
+    factors = [e for e in walk_exprs(reduction.body) if getattr(e, "op", "") == "mul" and e.dtype.is_float]
+    if len(loads) != 2 or len(reduction.axes) != len(stage.axes) - 1 or not factors:
         return None
     x = loads[0].buffer
     order = _order(x.shape[2:], stage.shape[2:])
     groups = typed(int, attrs["groups"])
-    channels, *kernel = (static_size(d) or 0 for _, d in fold.axes)
+    channels, *kernel = (static_size(d) or 0 for _, d in reduction.axes)
     out_channels = static_size(stage.shape[1]) or 0
     if not channels or not out_channels or not all(kernel) or static_size(x.shape[1]) is None:
         return None
@@ -159,7 +159,7 @@ def find_convolution(task: Task) -> Convolution | None:
         strict=True,
     )
     conv = Convolution(
-        stage, fold, x, factors[0].b, stage.shape[0], groups,  # type: ignore[attr-defined]  # a multiplication has b
+        stage, reduction, x, factors[0].b, stage.shape[0], groups,  # type: ignore[attr-defined]  # a multiplication has b
         channels=channels, out_channels=out_channels // groups,
         image=three(x.shape[2:], 1), out=three(stage.shape[2:], 1), kernel=three(kernel, 1),
         phases=tuple(phases(*one, transposed=bool(attrs.get("transposed"))) for one in window),

@@ -40,17 +40,17 @@ def find_scan(task: Task) -> Scan | None:
     found = [(s, e) for s in task.stages for e in walk_exprs(s.body) if isinstance(e, Reduce)]
     if len(found) != 1:
         return None
-    ((stage, fold),) = found
+    ((stage, reduction),) = found
     body = stage.body
     while isinstance(body, Cast):
         body = body.a
-    if body is not fold or fold.op not in ("sum", "prod") or len(fold.axes) != 1:
+    if body is not reduction or reduction.op not in ("sum", "prod") or len(reduction.axes) != 1:
         return None
-    ((r, extent),) = fold.axes
-    kept = fold.body
+    ((r, extent),) = reduction.axes
+    kept = reduction.body
     if not isinstance(kept, Select) or not isinstance(kept.cond, Compare) or kept.cond.op != "le":
         return None
-    neutral = identity(fold.op, fold.dtype)
+    neutral = identity(reduction.op, reduction.dtype)
     if kept.cond.a is not r or not isinstance(kept.b, Const) or kept.b.value != neutral.value:
         return None
     axis = next((d for d, v in enumerate(stage.axes) if v is kept.cond.b), None)
@@ -58,7 +58,7 @@ def find_scan(task: Task) -> Scan | None:
         return None
     if any(e is stage.axes[axis] for e in walk_exprs(kept.a)):
         return None
-    return Scan(stage, fold, axis, kept.a)
+    return Scan(stage, reduction, axis, kept.a)
 
 
 def schedule_scan(task: Task, target: Target) -> Kernel | None:

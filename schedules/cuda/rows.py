@@ -279,26 +279,28 @@ class _Plan:
         outputs = [s for s in stages if s.out in self.task.outputs and not reductions_of(s) and self.is_full(s)]
         saved = [s for s in stages if s not in outputs and self.config.slots and self.worth_keeping(s, level)]
         saved += [s for s in outputs if self.config.slots and self.is_needed_later(s, level)]
-        folds = [self.fold(s, e) for s in stages for e in reductions_of(s)]
-        if folds or outputs:
+        reductions = [self.reduction(s, e) for s in stages for e in reductions_of(s)]
+        if reductions or outputs:
             self.open_inputs(number, level, values)
             for s in saved:
                 self.hold(s.out, s.label)
-            self.walk(values, team, folds, lambda local: self.element(local, folds, outputs, saved))
+            self.walk(values, team, reductions, lambda local: self.element(local, reductions, outputs, saved))
             for s in saved:
                 values.readers[s.out] = self.held_reader(s, values)
-        results = [self.total(f, team) for f in folds]
-        if self.config.parts > 1 and folds:
+        results = [self.total(f, team) for f in reductions]
+        if self.config.parts > 1 and reductions:
             self.shared = CrossBlockReduction(self.launch.b, self.config.parts, team, self.launch.grid[0])
             reduced = [
-                list(zip(r, (c.dtype for c in f.cells), strict=True)) for f, r in zip(folds, results, strict=True)
+                list(zip(r, (c.dtype for c in f.cells), strict=True)) for f, r in zip(reductions, results, strict=True)
             ]
-            together = [lambda x, y, op=f.e.op: _together(op, x, y) for f in folds]
-            neutral = [[identity(_EXTREME.get(f.e.op, f.e.op), f.cells[0].dtype), identity("min", i64)] for f in folds]
+            together = [lambda x, y, op=f.e.op: _together(op, x, y) for f in reductions]
+            neutral = [
+                [identity(_EXTREME.get(f.e.op, f.e.op), f.cells[0].dtype), identity("min", i64)] for f in reductions
+            ]
             results = self.shared.all_reduce(self.part, reduced, together, neutral)
             last = self.shared.is_last
             self.live = last if self.live is True else self.live & last
-        for f, result in zip(folds, results, strict=True):
+        for f, result in zip(reductions, results, strict=True):
             values.reduced = {**values.reduced, id(f.e): result[-1]}
         for s in stages:
             if reductions_of(s):
@@ -416,7 +418,7 @@ class _Plan:
     # One walk along the row.
 
     def walk(
-        self, values: Inliner, team: ThreadGroup, folds: Sequence[_Reduction], body: Callable[[Inliner], None]
+        self, values: Inliner, team: ThreadGroup, reductions: Sequence[_Reduction], body: Callable[[Inliner], None]
     ) -> None:
         """Calls ``body`` at every element of the row that this thread owns; long sums in chains."""
         b, c = self.launch.b, self.config
@@ -429,7 +431,7 @@ class _Plan:
                     self.vector(inside, unit, body)
             return
         steps = self.steps()
-        sums = [f for f in folds if f.total is not None]
+        sums = [f for f in reductions if f.total is not None]
         if not sums:
             self.chain(values, team, index(0), steps, body)
             return
@@ -481,7 +483,7 @@ class _Plan:
             body(inside)
             self.here = None
 
-    def element(self, local: Inliner, folds: list[_Reduction], outputs: list[Stage], saved: list[Stage]) -> None:
+    def element(self, local: Inliner, reductions: list[_Reduction], outputs: list[Stage], saved: list[Stage]) -> None:
         """One element of a pass: keeps, stores and reduces its values."""
         b, here = self.launch.b, self.here
         assert here is not None
@@ -493,7 +495,7 @@ class _Plan:
             if s in outputs:
                 with b.when(self.live):
                     b.store(s.out, where, value)
-        for f in folds:
+        for f in reductions:
             fixed = {**self.frame.at_row(f.stage, self.row), **self.frame.in_reduction(f.e, here.at)}
             value = b.let("value", local.expand(f.e.body, fixed))
             found = [value]
@@ -505,7 +507,7 @@ class _Plan:
 
     # Reduction.
 
-    def fold(self, stage: Stage, e: Reduce) -> _Reduction:
+    def reduction(self, stage: Stage, e: Reduce) -> _Reduction:
         """Accumulators with their initial values."""
         b = self.launch.b
         kinds = [(e.op, e.body.dtype, identity(e.op, e.body.dtype))]

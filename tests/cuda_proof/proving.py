@@ -31,7 +31,7 @@ _TOGETHER = 6
 @dataclass(slots=True)
 class Corner:
     """One kernel of a subject: the configuration, and for each architecture its source and its machine code; or
-    (``spilled``) the number of bytes that it spills."""
+    (``spilled``) the reasons why its registers do not suffice."""
 
     subject: Subject
     config: str

@@ -63,10 +63,10 @@ def find_correlation(task: Task) -> Convolution | None:
     reduces = [e for e in walk_exprs(stage.body) if isinstance(e, Reduce)]
     if "correlation" not in attrs or len(reduces) != 1 or len(stage.axes) not in (3, 4, 5):
         return None
-    (fold,) = reduces
-    loads = [e for e in walk_exprs(fold.body) if isinstance(e, Load)]
+    (reduction,) = reduces
+    loads = [e for e in walk_exprs(reduction.body) if isinstance(e, Load)]
     kernel = [static_size(n) or 0 for n in stage.shape]
-    if len(loads) != 2 or len(fold.axes) != len(stage.axes) - 1 or not all(kernel):
+    if len(loads) != 2 or len(reduction.axes) != len(stage.axes) - 1 or not all(kernel):
         return None
     still, moving = loads
     rank = len(stage.axes) - 2
@@ -79,9 +79,9 @@ def find_correlation(task: Task) -> Convolution | None:
 
     known = [typed("tuple[int, ...]", three(v, f)) for v, f in ((taps, 1), (strides, 1), (paddings, 0), (dilations, 1))]
     conv = Convolution(
-        stage, fold, moving.buffer, still, fold.axes[0][1], groups,
+        stage, reduction, moving.buffer, still, reduction.axes[0][1], groups,
         channels=columns, out_channels=rows // groups, image=three(moving.buffer.shape[2:], 1),
-        out=three([n for _, n in fold.axes[1:]], 1), kernel=known[0],
+        out=three([n for _, n in reduction.axes[1:]], 1), kernel=known[0],
         phases=tuple(phases(k, s, p, d, transposed=False) for k, s, p, d in zip(*known, strict=True)),
         order=tuple(range(DIMENSIONS - rank, DIMENSIONS)),
     )  # fmt: skip

@@ -217,8 +217,8 @@ class _Matmul:
         start_at = 0.0 if self.chain else None
         out = self.b.allocate("tile", self.accumulate, (height, block.columns), init=start_at)
         k = [d for _, d in self.k_order()]
-        factors = self.factors(block, start, {})
-        emit_tile(self.b, values, height, block.vectors, k, *factors, out, self.accumulate, chain=self.chain)
+        operands = self.operands(block, start, {})
+        emit_tile(self.b, values, height, block.vectors, k, *operands, out, self.accumulate, chain=self.chain)
         rows: Dim = height
         if not isinstance(self.m, int) and height > 1:
             rows = values.simplifier.dim(minimum(index(self.m) - start, height))
@@ -234,15 +234,15 @@ class _Matmul:
         depth = -(-(static_size(extent) or 0) // self.k_blocks)
         extents: list[Dim] = [d for _, d in k]
         extents[position] = values.simplifier.dim(minimum(index(extent) - part * depth, depth))
-        factors = self.factors(block, start, {var: part * depth})
+        operands = self.operands(block, start, {var: part * depth})
         emit_tile(
-            *(self.b, values, height, block.vectors, extents, *factors, out, self.accumulate),
+            *(self.b, values, height, block.vectors, extents, *operands, out, self.accumulate),
             row=local,
             resume=not self.chain,
             chain=self.chain,
         )
 
-    def factors(self, block: _Block, start: Expr, offsets: dict[Var, Expr]) -> tuple[Element, Element]:
+    def operands(self, block: _Block, start: Expr, offsets: dict[Var, Expr]) -> tuple[Element, Element]:
         """Both operands of a tile, as functions of (summed indices, row or column of the tile)."""
         k = self.k_order()
         fixed = dict(zip((v for v, _ in self.c.batch), block.outer, strict=True))

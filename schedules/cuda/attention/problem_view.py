@@ -106,11 +106,11 @@ def _packed(t: AttentionTask, size: int) -> AttentionTask:
     return replace(rows, q=q, k=k, v=v)
 
 
-def shared_heads(task: Task, outer: Axes, factors: Sequence[Operand]) -> int:
+def shared_heads(task: Task, outer: Axes, operands: Sequence[Operand]) -> int:
     """The number of neighbouring heads that read the same elements of the operands, whose batch axes are ``outer``: the
     divisor through which these depend on their head. 1 if there is none, or if none divides the number of heads."""
     head, heads = outer[1]
-    found = {_divisor(task, f, outer, head) for f in factors}
+    found = {_divisor(task, f, outer, head) for f in operands}
     size = found.pop()
     count = static_size(heads)
     return 1 if found or count is None or count % size else size

@@ -73,7 +73,7 @@ def steps_of(steps: Dim, split: int, part: Expr, values: Inliner) -> tuple[Expr,
 
 @dataclass(slots=True)
 class Split:
-    """Partial sums of the blocks that share a tile. meet: the barrier among the threads that hold them; first: a
+    """Partial sums of the blocks that share a tile. synchronise: the barrier among the threads that hold them; first: a
     condition that holds in one of these threads."""
 
     frame: TileContext

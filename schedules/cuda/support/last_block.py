@@ -46,7 +46,7 @@ class CrossBlockReduction:
         return replace(kernel, workspace=tuple(self.partials), counters=tuple(self.counters))
 
     def all_reduce(
-        self, part: Expr, folds: Sequence[Partial], combines: Sequence[Combine], neutral: Sequence[Sequence[Expr]]
+        self, part: Expr, reductions: Sequence[Partial], combines: Sequence[Combine], neutral: Sequence[Sequence[Expr]]
     ) -> list[list[Expr]]:
         """The results of all parts, in every thread of the last block; in other blocks they are undefined.
 
@@ -57,10 +57,10 @@ class CrossBlockReduction:
         if groups is None:
             raise ScheduleError("blocks can share rows only if the number of rows is static")
         group = b.let("group", BLOCKS[0] // self.parts)
-        cells = [[self._partial(dtype, groups) for _, dtype in fold] for fold in folds]
+        cells = [[self._partial(dtype, groups) for _, dtype in reduction] for reduction in reductions]
         with b.when(eq(team.lane, 0)):
-            for fold, buffers in zip(folds, cells, strict=True):
-                for (value, _), buffer in zip(fold, buffers, strict=True):
+            for reduction, buffers in zip(reductions, cells, strict=True):
+                for (value, _), buffer in zip(reduction, buffers, strict=True):
                     b.store(buffer, (part, group, team.number), value)
         self.is_last = self._arrive(group, groups)
         found = []
