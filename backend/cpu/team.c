@@ -1,14 +1,14 @@
-/* Parallel loops of kernels: iterations claimed by whoever is running.
+/* Parallel loops of kernels: running threads claim iterations.
 
-   A team is the threads of one OpenMP region around a whole run of kernels. Its leader calls the kernels one after the
-   other; each parallel loop is cut into a part for every thread, as OpenMP's static schedule cuts it, and each part into
-   a few chunks. A thread claims the chunks of its own part first, then those that are left of others. So nobody waits
+   A team is the threads of one OpenMP region around a whole run of kernels. Its leader calls the kernels one after
+   another; each parallel loop is split into a part for every thread, as by OpenMP's static schedule, and each part into
+   a few chunks. A thread claims the chunks of its own part first, then the remaining ones of others. So no thread waits
    for a thread that the system is not running: the leader can do all the work itself. Alone on the machine every thread
-   works on its own part, and data stays in the cache of the core that made it.
+   works on its own part, and data stays in the cache of the core that computed it.
 
-   Threads that find nothing to claim spin for a moment, then sleep; one that yielded would be gone for a slice of time.
-   A leader that loses more time waiting for chunks in the hands of threads that are not running than a thread is worth
-   goes on with fewer of them for a while.
+   Threads without a chunk to claim spin for a moment, then sleep; one that yielded would lose a whole time slice. A
+   leader that loses more time waiting for chunks of descheduled threads than a thread contributes goes on with fewer of
+   them for a while.
 
    No header is included, as in kernels. Names end in the version of this interface. */
 
@@ -38,12 +38,12 @@ enum {
   TM_MOST = 1024,         /* threads */
   TM_SPIN = 2000,         /* pauses before a thread sleeps: about 100 microseconds */
 };
-static const tm_i64 TM_NOTHING = 100000;    /* ns lost that nobody minds */
+static const tm_i64 TM_NOTHING = 100000;    /* ns of lost time that are tolerated */
 static const tm_i64 TM_FEWER = 5000000;     /* ns for which a leader goes on with fewer threads, the first time */
 static const tm_i64 TM_LONGEST = 160000000; /* and at most; it is doubled while nothing gets better */
 
 struct tm_part {
-  _Alignas(64) int left; /* chunks that nobody has claimed */
+  _Alignas(64) int left; /* unclaimed chunks */
 };
 
 struct tm_team {
@@ -97,7 +97,7 @@ static void tm_wake(int *word)
 
 static int tm_chunks(tm_i64 iterations) { return iterations < TM_CHUNKS ? (int)iterations : TM_CHUNKS; }
 
-/* Do what is left of all parts, those of `self` first. The result is the number of chunks done. */
+/* Runs the remaining chunks of all parts, those of `self` first. Returns the number of chunks done. */
 static int tm_work(struct tm_team *team, int self)
 {
   int done = 0;
@@ -151,7 +151,7 @@ static void tm_follow(struct tm_team *team, int self)
   tm_inside = 0;
 }
 
-/* Whether the leader lost more than what one of its threads does. */
+/* True if the leader lost more time than one of its threads contributes. */
 static int tm_loses(const struct tm_team *team, tm_i64 now)
 {
   return team->lost > TM_NOTHING && team->lost * (team->parts - 1) > now - team->began - team->lost;

@@ -1,4 +1,4 @@
-/* Vector clocks: what a thread knows of the others. Agents are the threads of a cluster and the asynchronous units
+/* Vector clocks: a thread's knowledge of the others. Agents are the threads of a cluster and the asynchronous units
  * (a thread's cp.async, an mbarrier's copies, a warpgroup's wgmma), which act in their own time.
  *
  * A clock is immutable once shared, since after a barrier all threads know the same; a thread's own component is kept
@@ -19,7 +19,7 @@ using ClockRef = std::shared_ptr<const Clock>;
 
 struct Clock {
   std::vector<uint32_t> known, fenced;
-  std::unordered_map<uint32_t, ClockRef> foreign; /* what is known of other clusters, by their number */
+  std::unordered_map<uint32_t, ClockRef> foreign; /* knowledge of other clusters, by their number */
 
   uint32_t of(uint32_t agent) const { return agent < known.size() ? known[agent] : 0; }
   uint32_t fenced_of(uint32_t agent) const { return agent < fenced.size() ? fenced[agent] : 0; }
@@ -39,7 +39,7 @@ struct Clock {
     joined->join(*clock);
     mine = joined;
   }
-  /* A fence towards the asynchronous proxy: all that is known has passed it. */
+  /* A fence towards the asynchronous proxy: all known writes have passed it. */
   void fence() { join_in(fenced, known); }
 
  private:

@@ -1,4 +1,4 @@
-/* What an access costs: sectors of global memory, wavefronts of shared memory. Lanes run one after the other here, so
+/* The cost of an access: sectors of global memory, wavefronts of shared memory. Lanes run one after the other here, so
  * the n-th access of every lane of a warp at one place of the code is taken for one request.
  * Source: NVIDIA, "CUDA C++ Best Practices Guide", coalesced access and shared memory banks. */
 #pragma once

@@ -1,4 +1,4 @@
-/* What the lanes of a warp exchange: shuffles, votes, reductions; matrices between shared memory and registers.
+/* Exchanges between the lanes of a warp: shuffles, votes, reductions; matrices between shared memory and registers.
  * Source of the meaning: PTX ISA 9.0, "shfl.sync", "vote.sync", "redux.sync", "elect.sync", "ldmatrix", "stmatrix". */
 #pragma once
 #include "sync.h"

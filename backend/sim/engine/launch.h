@@ -1,4 +1,4 @@
-/* Runs a grid: clusters in the order of the seed, each with fresh fibers, and gives back what was found. */
+/* Runs a grid: clusters in the order of the seed, each with fresh fibers, and returns the problems found. */
 #pragma once
 #include <atomic>
 #include <mutex>
@@ -117,7 +117,7 @@ inline void run_cluster(Worker &w, uint32_t index, const tm_dim &first) {
     b.ended = 0;
     if (!b.mbarriers.empty()) b.mbarriers.clear();
     for (Warp &warp : b.warps) warp.ended = warp.registers = 0;
-    if (!w.checked) continue; /* what ends well leaves the rest as it was */
+    if (!w.checked) continue; /* a run that succeeds leaves the rest as it was */
     for (Barrier &barrier : b.barriers) barrier = Barrier{};
     for (Warpgroup &group : b.warpgroups) group = Warpgroup{};
     for (Warp &warp : b.warps) warp.meetings.clear();

@@ -47,7 +47,7 @@ inline void gather_mma(Operands<N> &x, Product **p, const tm_product &s) {
   }
 }
 
-/* Whether fragments of c are read or written: element (mb * 8 + lane / 4, lane mod 4 * 2 + e) is slot mb * 2 + e. */
+/* Reads or writes fragments of c: element (mb * 8 + lane / 4, lane mod 4 * 2 + e) is slot mb * 2 + e. */
 template <class N, tm_element C, bool Write>
 inline void move_mma_result(Operands<N> &x, Product **p, const tm_product &s) {
   for (uint32_t lane = 0; lane < 32; lane++)
@@ -98,7 +98,7 @@ inline void run_mma(Worker &w, void **operands, uint32_t, uint32_t) {
 
 inline const Instruction kMma = {"mma", tm_kind_mma, true, run_mma};
 
-/* Where a fragment of wmma has its elements: lane l has `slots` neighbours of one row (of a and c) or column (of b). */
+/* The layout of a fragment of wmma: lane l has `slots` neighbours of one row (of a and c) or column (of b). */
 struct Fragment {
   uint32_t rows, columns, slots;
   bool down; /* neighbours follow each other down a column */
@@ -109,7 +109,7 @@ struct Fragment {
     down = operand == 1;
     slots = type == tm_is_f16 && operand != 2 ? 16 : rows * columns / 32;
   }
-  /* The place of a lane's first element. */
+  /* The position of a lane's first element. */
   void first(uint32_t lane, uint32_t &row, uint32_t &column) const {
     const uint32_t across = (down ? rows : columns) / slots, lines = down ? columns : rows;
     const uint32_t at = lane % (across * lines);

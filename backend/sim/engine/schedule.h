@@ -1,5 +1,5 @@
-/* Which fiber runs next. A fiber gives way only where it waits for others, or polls; whoever completes what they wait for makes
- * them ready again and goes on. Nobody ready and nobody left to start means that those who wait, wait for ever. */
+/* Selects the next fiber. A fiber yields only where it waits for others, or polls; the fiber that completes what they
+ * wait for makes them ready again and goes on. If no fiber is ready or left to start, the waiting ones wait for ever. */
 #pragma once
 #include <time.h>
 
@@ -64,7 +64,7 @@ inline std::string name_threads(const std::vector<uint32_t> &threads) {
   return text;
 }
 
-/* Where the threads of a block stand, grouped by what they wait for. */
+/* The positions of a block's threads, grouped by the event that they wait for. */
 inline std::string describe_waiting(Worker &w, const Block *block) {
   std::map<std::string, std::vector<uint32_t>> groups;
   for (Fiber &f : w.fibers) {
@@ -80,10 +80,10 @@ inline std::string describe_waiting(Worker &w, const Block *block) {
   return text;
 }
 
-/* What the mbarriers that threads of a block wait for still lack. */
+/* The missing arrivals of the mbarriers that threads of a block wait for. */
 inline std::string describe_mbarriers(const Block &block);
 
-/* Nobody can run, or those who can have polled for too long. */
+/* No fiber can run, or the running ones have polled for too long. */
 [[noreturn]] inline void report_deadlock(Worker &w) {
   const bool polled = w.idle > kIdleSteps;
   Fiber *first = nullptr;

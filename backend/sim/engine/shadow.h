@@ -5,7 +5,7 @@
 
 namespace sim {
 
-/* Who accesses memory, when in its own time, and on whose knowledge. */
+/* The agent of an access, its own time, and the clock that it knows. */
 struct Access {
   Fiber *by;
   uint32_t agent, clock, site;
@@ -14,7 +14,7 @@ struct Access {
 
 inline Access access_of(Fiber &f, uint32_t site) { return {&f, f.number, f.own, site}; }
 
-/* Whether an access of this cluster happened before what `f` does now. */
+/* True if an access of this cluster happened before the current action of `f`. */
 inline bool happened_before(const Fiber &f, uint32_t agent, uint32_t clock) {
   if (agent == f.number) return true;
   if (f.copies_agent && agent == f.copies_agent) return f.copies_done >= clock;
@@ -162,13 +162,13 @@ inline void check_atomic_writes(Worker &w, const Cell &cell, const Access &a, co
   }
 }
 
-/* Whether the access must be ordered after the cell's last write and is not. */
+/* True if the access must be ordered after the cell's last write and is not. */
 inline bool conflicts_with_write(Worker &w, const Cell &cell, const Access &a) {
   if (!cell.gang || (a.atomic && cell.atomic)) return false;
   return !happened_before(w, *a.by, cell.gang, cell.agent, cell.clock);
 }
 
-/* A generic write that the asynchronous proxy may not see yet, for want of a fence. */
+/* A generic write that the asynchronous proxy may not see yet, because a fence is missing. */
 inline bool lacks_fence(Worker &w, const Cell &cell, const Access &a) {
   if (!a.async_proxy || cell.async_proxy || !cell.gang || cell.gang != w.gang) return false;
   return a.by->base->fenced_of(cell.agent) < cell.clock;

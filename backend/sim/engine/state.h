@@ -1,4 +1,4 @@
-/* What exists while a grid runs: fibers in warps in blocks in clusters, all owned by one worker. */
+/* The state of a running grid: fibers in warps in blocks in clusters, all owned by one worker. */
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -77,7 +77,7 @@ struct Region {
   std::vector<Cell> cells;
 };
 
-/* What an atomic operation after a fence tells others: to whom it reaches is the narrower of both fences' scopes. */
+/* The knowledge that an atomic operation after a fence releases; its reach is the narrower of both fences' scopes. */
 enum class Scope : uint8_t { block, cluster, gpu };
 struct Released {
   uint32_t gang, block; /* of the thread: its cluster, and its block's rank in it */

@@ -4,7 +4,7 @@
 
 namespace sim {
 
-/* What a thread did so far becomes visible to whoever takes the gathered clock. */
+/* A thread's accesses so far become visible to every thread that joins the gathered clock. */
 inline void release_to(Gathering &gathering, Fiber &f) {
   gathering.add(f.base, f.number, f.own, f.copies_agent, f.copies_done);
   f.own++;
@@ -31,7 +31,7 @@ inline void set_registers(Worker &w, uint32_t registers, bool more, uint32_t lin
   warp.registers_line = line;
 }
 
-/* A warp waits for registers until others have given back enough: what they all have in the end is what there was. */
+/* A warp waits for registers until others have released enough; their sum never changes. */
 inline void check_registers(Worker &w, Fiber &last) {
   const uint32_t launched = launched_registers(w);
   uint64_t all = 0, line = 0, warps = 0;

@@ -1,4 +1,4 @@
-/* The copy engine: boxes of tensors and runs of bytes between global and shared memory, in the asynchronous proxy.
+/* TMA: boxes of tensors and runs of bytes between global and shared memory, in the asynchronous proxy.
  * Source: PTX ISA 9.0, "cp.async.bulk.tensor", "Tensor copies: swizzling modes", "cp.async.bulk.wait_group". */
 #pragma once
 #include "mbarrier.h"
@@ -6,7 +6,7 @@
 
 namespace sim {
 
-/* Where a byte at this offset of the shared address space really lies: its 16-byte chunk is mixed with higher bits. */
+/* The swizzled address of a byte at this offset of the shared address space: higher bits permute its 16-byte chunk. */
 inline uint64_t swizzled(uint64_t at, uint32_t swizzle) {
   const uint64_t bits = swizzle == 128 ? 7 : swizzle == 64 ? 3 : swizzle == 32 ? 1 : 0;
   return at ^ ((at >> 7 & bits) << 4);
@@ -119,7 +119,7 @@ inline void shared_to_box(const tm_tensor_map &map, const std::vector<Row> &rows
   }
 }
 
-/* What a copy asks of global memory. Rows that meet in a sector fetch it once. */
+/* Counts a copy's accesses to global memory. Rows that share a sector fetch it once. */
 inline void count_rows_of_box(Worker &w, const std::vector<Row> &rows, bool load) {
   std::vector<uint64_t> sectors;
   uint64_t bytes = 0;
@@ -135,7 +135,7 @@ inline void count_rows_of_box(Worker &w, const std::vector<Row> &rows, bool load
   w.counters.global_ideal += (bytes + 31) / 32;
 }
 
-/* What a tensor map and coordinates must fulfil; false after a report. */
+/* Checks a tensor map and coordinates; false after a report. */
 inline bool is_good_box(Worker &w, const tm_tensor_map &map, const char *shared, uint32_t line) {
   const Place place = w.place(*w.current, site_of_line(line));
   const uint32_t inner = map.box[0] * map.element_bytes;

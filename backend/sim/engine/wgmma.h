@@ -21,7 +21,7 @@ struct Wgmma {
 struct Matrix {
   uint64_t start, leading, stride;
   uint32_t swizzle, element;
-  bool turned; /* m or n, not k, is contiguous */
+  bool turned; /* contiguous along m or n, not k */
 
   Matrix(uint64_t descriptor, uint32_t element_bytes, bool transposed) {
     start = (descriptor & 0x3fff) << 4;
