@@ -49,7 +49,7 @@ def ways(
     check_kernel(case, schedule_hopper(p, config, cuda("sm_90a")), {**LOOSE, "f32": f32_error}, "sm_90a")
     found = plan_loads(p, config)
     assert not isinstance(found, str)
-    return found[0].path, found[1].way
+    return found[0].path, found[1].path
 
 
 def relu(*shape: int, dtype: DType = f16) -> Node:
