@@ -103,22 +103,28 @@ class CrossBlockReduction:
 
 
 def arrive(
-    b: Builder, counters: Buffer, at: Expr, parts: int, first: Expr, meet: Callable[[], None], alone: bool = False
+    b: Builder,
+    counters: Buffer,
+    at: Expr,
+    parts: int,
+    first: Expr,
+    synchronise: Callable[[], None],
+    alone: bool = False,
 ) -> Expr:
     """The condition that this block is the last of ``parts`` to arrive at the counter ``at``.
 
-    first: holds in one thread of the block, which counts. meet: emits the block's barrier. alone: that thread has
+    first: holds in one thread of the block, which counts. synchronise: emits the block's barrier. alone: that thread has
     stored all partials of the block.
     """
     arrived = b.allocate("arrived", i32, (1,), Scope.SHARED)
     if not alone:
-        meet()
+        synchronise()
     fence = instruction_named("fence_gpu")
     with b.when(first):
         b.invoke(fence)
         b.store(arrived, 0, _atomic("add", counters, at, 1))
         b.invoke(fence)
-    meet()
+    synchronise()
     return eq(arrived[0], const(parts - 1, i32))
 
 
