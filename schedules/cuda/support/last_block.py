@@ -113,8 +113,8 @@ def arrive(
 ) -> Expr:
     """The condition that this block is the last of ``parts`` to arrive at the counter ``at``.
 
-    first: holds in one thread of the block, which counts. synchronise: emits the block's barrier. alone: that thread has
-    stored all partials of the block.
+    first: holds in one thread of the block, which counts. synchronise: emits the block's barrier. alone: that thread
+    has stored all partials of the block.
     """
     arrived = b.allocate("arrived", i32, (1,), Scope.SHARED)
     if not alone:
