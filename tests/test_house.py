@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -244,3 +245,37 @@ def test_all_that_stands_in_the_rooms_is_installed() -> None:
         if path.suffix not in {".py", *data} or not (path.parent / "__init__.py").exists():
             lost.append(str(path.relative_to(ROOT)))
     assert lost == []
+
+
+RELATIVE = re.compile(r"(what|whether|where|which|how|who|whose|when)\b", re.IGNORECASE)
+
+
+def docstrings(source: str) -> Iterator[tuple[int, str]]:
+    """The line and text of the docstring of the module and of each class and function in ``source``."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            text = ast.get_docstring(node)
+            if text is not None:
+                yield node.body[0].lineno, text
+
+
+def test_the_check_of_docstrings_finds_relative_words() -> None:
+    source = (
+        '"""Whose."""\n'
+        'def f():\n    """how many."""\n'
+        'class C:\n    """However, no."""\n'
+        'def g():\n    """``where``: a place."""\n'
+    )
+    found = [text for _, text in docstrings(source) if RELATIVE.match(text)]
+    assert found == ["Whose.", "how many."]
+
+
+def test_no_docstring_begins_with_a_relative_word() -> None:
+    """A docstring states a fact or an action: "The size of a tile", not "How large a tile is"."""
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {text.splitlines()[0]}"
+        for path in files(*ROOMS, *OUTSIDE)
+        for line, text in docstrings(path.read_text(encoding="utf-8"))
+        if RELATIVE.match(text)
+    ]
+    assert not found, "\n".join(found)
