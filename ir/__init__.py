@@ -1,7 +1,7 @@
 """The foundation: task mappings, layouts, types, the tensor IR and its passes. Imports nothing else of taskmap.
 
-In reading order: ``nodes`` and ``types`` are the language itself; ``construct``, ``builder`` and ``script`` write it,
-``visit`` and ``printer`` read it, ``passes`` rewrite it. Then
+In reading order: ``expressions``, ``nodes`` and ``types`` are the language itself; ``construct``, ``builder`` and
+``script`` write it, ``visit`` and ``printer`` read it, ``passes`` rewrite it. Then
 
     algebra      task mappings and layouts: the distribution of work and data
     task         compute definitions, and the fused groups that schedules turn into kernels

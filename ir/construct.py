@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 from taskmap.ir.errors import TypeMismatchError
-from taskmap.ir.nodes import (
+from taskmap.ir.expressions import (
     Binary,
     Broadcast,
     Buffer,
@@ -343,3 +343,32 @@ def product(dims: Sequence[Dim]) -> Dim:
         value = static_size(total)
         total = total if value is None else value
     return total
+
+
+def _operator(op: str) -> Callable[[Expr, ExprLike], Expr]:
+    return lambda self, other: binary(op, self, other)
+
+
+def _reflected(op: str) -> Callable[[Expr, ExprLike], Expr]:
+    return lambda self, other: binary(op, other, self)
+
+
+def _comparison(op: str) -> Callable[[Expr, ExprLike], Expr]:
+    return lambda self, other: compare(op, self, other)
+
+
+def _install_operators() -> None:
+    """Gives expressions their operators and buffers their indexing."""
+    arithmetic = {"truediv": "div", "lshift": "shl", "rshift": "shr"}
+    for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "and", "or", "xor", "lshift", "rshift"):
+        op = arithmetic.get(name, name)
+        setattr(Expr, f"__{name}__", _operator(op))
+        setattr(Expr, f"__r{name}__", _reflected(op))
+    for op in ("lt", "le", "gt", "ge"):
+        setattr(Expr, f"__{op}__", _comparison(op))
+    Expr.__neg__ = lambda self: unary("neg", self)  # type: ignore[method-assign]
+    Expr.__invert__ = lambda self: unary("not", self)  # type: ignore[method-assign]
+    Buffer.__getitem__ = lambda self, at: load(self, at if isinstance(at, tuple) else (at,))  # type: ignore[method-assign]
+
+
+_install_operators()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from taskmap.ir.nodes import Buffer, Dim, Expr, Var, hash_once
+from taskmap.ir.expressions import Buffer, Dim, Expr, Var, hash_once
 from taskmap.ir.types import DType
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from taskmap.kernels.simulate import simulate as simulate
     from taskmap.options import Options as Options
     from taskmap.report.explain import explain as explain
-    from taskmap.report.records import Report as Report
+    from taskmap.report.presentation import Report as Report
     from taskmap.util.metrics import Metrics as Metrics
     from taskmap.util.metrics import metrics as metrics
 
@@ -30,7 +30,7 @@ _HOME = {
     "BuiltKernel": "taskmap.kernels.build",
     "Metrics": "taskmap.util.metrics",
     "Options": "taskmap.options",
-    "Report": "taskmap.report.records",
+    "Report": "taskmap.report.presentation",
     "Simulation": "taskmap.kernels.simulate",
     "TaskmapError": "taskmap.errors",
     "build": "taskmap.kernels.build",

@@ -23,8 +23,8 @@ from benchmarks.gpu.watchdog import Watchdog
 from benchmarks.models import MODELS, ModelSpec
 from benchmarks.models.plain import PLAIN
 from taskmap.backend.cuda.compile import SUFFIX
-from taskmap.backend.cuda.cuda_source import CudaSource
 from taskmap.backend.cuda.driver import Driver
+from taskmap.backend.cuda.source import CudaSource
 from taskmap.backend.sim import run as simulator
 from taskmap.backend.store.objects import KernelStore
 from taskmap.ir.isa.table import INSTRUCTIONS, instruction_named

@@ -2,14 +2,19 @@
 
 import ast
 import json
+import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from importlib import import_module, metadata
 from pathlib import Path
 
 import pytest
+
+from tests.floors import FLOORS
+from tests.import_graph import circles, import_graph, imported, module_of, modules, units, upward
 
 ROOT = Path(__file__).parent.parent
 ROOMS = ("taskmap", "ir", "graph", "schedules", "backend")
@@ -22,6 +27,10 @@ MAY_IMPORT = {
     "taskmap": set(ROOMS),
 }
 LONGEST = 600
+MOST_FILES = 25
+MOST_HOMES = 2
+SHOWN_BY = {("taskmap.ir.nodes", "taskmap.ir.printer")}
+"""Methods that show a value load what draws it, which stands above the value."""
 
 
 def files(*folders: str) -> list[Path]:
@@ -279,3 +288,112 @@ def test_no_docstring_begins_with_a_relative_word() -> None:
         if RELATIVE.match(text)
     ]
     assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("room", ROOMS[1:])
+def test_the_rooms_are_links(room: str) -> None:
+    link = ROOT / "taskmap" / room
+    assert link.is_symlink()
+    assert os.readlink(link) == f"../{room}"
+    assert link.samefile(ROOT / room)
+
+
+def crowded(paths: Iterable[Path]) -> dict[str, int]:
+    """Folders with more Python files than a reader takes in, and their number."""
+    counts: dict[str, int] = defaultdict(int)
+    for path in paths:
+        counts[path.parent.as_posix()] += 1
+    return {folder: count for folder, count in counts.items() if count > MOST_FILES}
+
+
+def repeating(paths: Iterable[Path]) -> list[str]:
+    """Files that repeat the name of their folder as a prefix."""
+    return [path.as_posix() for path in paths if path.stem.startswith(f"{path.parent.name}_")]
+
+
+def own_files() -> list[Path]:
+    return [path.relative_to(ROOT) for path in modules().values()]
+
+
+def test_no_folder_is_crowded() -> None:
+    assert crowded(own_files()) == {}
+    assert crowded([Path(f"ir/f{i}.py") for i in range(MOST_FILES + 1)]) == {"ir": MOST_FILES + 1}
+    assert crowded([Path(f"ir/f{i}.py") for i in range(MOST_FILES)]) == {}
+
+
+def test_no_file_repeats_its_folder() -> None:
+    assert repeating(own_files()) == []
+    assert repeating([Path("taskmap/archive/archive_json.py"), Path("ir/archive.py")]) == [
+        "taskmap/archive/archive_json.py"
+    ]
+
+
+@pytest.fixture(scope="module")
+def graph() -> dict[str, set[str]]:
+    """The imports of our modules, those for types and lazy ones among them."""
+    found = import_graph()
+    for module, other in SHOWN_BY:
+        assert other in found[module], f"{module} no longer loads {other}: take it out of SHOWN_BY"
+        found[module].discard(other)
+    return found
+
+
+def test_no_circles_between_files(graph: dict[str, set[str]]) -> None:
+    assert circles(graph) == []
+
+
+def test_a_circle_is_noticed(graph: dict[str, set[str]]) -> None:
+    planted = {module: set(others) for module, others in graph.items()}
+    planted["taskmap.ir.expressions"].add("taskmap.ir.construct")
+    assert circles(planted) == [["taskmap.ir.construct", "taskmap.ir.expressions"]]
+    assert circles({"a": ["b"], "b": ["c"], "c": ["a"], "d": ["a"]}) == [["a", "b", "c"]]
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        ("if TYPE_CHECKING:\n    from taskmap.ir.nodes import Kernel", ["taskmap.ir.nodes.Kernel"]),
+        ("def f():\n    import taskmap.graph.nodes", ["taskmap.graph.nodes"]),
+        ("from . import nodes\nfrom ..ir import types", ["taskmap.ir.nodes", "taskmap.ir.types"]),
+        ("f = lazily('taskmap.ir.printer', 'print_kernel')", ["taskmap.ir.printer"]),
+        ("import taskmap\nfrom taskmap import __version__", []),
+    ],
+)
+def test_every_import_counts(source: str, names: list[str]) -> None:
+    assert list(imported(source, "taskmap.ir.builder", is_package=False)) == names
+
+
+@pytest.mark.parametrize("package", sorted(FLOORS))
+def test_imports_go_down(package: str, graph: dict[str, set[str]]) -> None:
+    parts = units(graph, package)
+    assert upward(parts, FLOORS[package]) == []
+    assert {name for floor in FLOORS[package] for name in floor.split()} == set(parts)
+
+
+def test_every_package_with_folders_has_floors(graph: dict[str, set[str]]) -> None:
+    packages = {module_of(path) for path in modules().values() if path.name == "__init__.py"}
+    assert {p for p in packages if any(part.endswith("/") for part in units(graph, p))} == set(FLOORS)
+
+
+def test_an_import_that_goes_up_is_noticed() -> None:
+    floors = ("errors", "types algebra/", "nodes")
+    assert upward({"nodes": {"types", "algebra/"}, "types": {"errors"}, "errors": set()}, floors) == []
+    assert upward({"types": {"nodes"}}, floors) == ["types imports nodes"]
+    assert upward({"types": {"algebra/"}}, floors) == ["types imports algebra/"]
+    assert upward({"stranger": set()}, floors) == ["stranger has no floor"]
+
+
+def homes(sources: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """Public classes that stand in more files than a reader keeps apart, with the files."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for name, source in sources:
+        for kind in {node.name for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef)}:
+            found[kind].append(name)
+    return {kind: files for kind, files in found.items() if len(files) > MOST_HOMES and not kind.startswith("_")}
+
+
+def test_a_class_name_means_one_or_two_things() -> None:
+    assert homes((module, path.read_text(encoding="utf-8")) for module, path in modules().items()) == {}
+    planted = [(name, "class Block: ...") for name in "abc"]
+    assert homes(planted) == {"Block": ["a", "b", "c"]}
+    assert homes(planted[:2]) == {}

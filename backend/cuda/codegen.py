@@ -11,8 +11,8 @@ import hashlib
 import re
 from dataclasses import dataclass, field
 
-from taskmap.backend.cuda.cuda_source import CudaSource, without_comments
 from taskmap.backend.cuda.expressions import Expressions, cuda_type
+from taskmap.backend.cuda.source import CudaSource, without_comments
 from taskmap.backend.cuda.tensor_map import MapParameter
 from taskmap.ir.analysis.bounds import Interval
 from taskmap.ir.construct import constant_value, static_size

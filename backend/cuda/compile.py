@@ -11,9 +11,9 @@ from time import perf_counter
 
 from taskmap.backend.compilers import Progress, first_lines, usable_cpus
 from taskmap.backend.counters import Counters
-from taskmap.backend.cuda.cuda_source import CudaSource
 from taskmap.backend.cuda.nvrtc import Assembled, RefusedSourceError
 from taskmap.backend.cuda.resources import Resources, read_resources
+from taskmap.backend.cuda.source import CudaSource
 from taskmap.backend.cuda.toolchain import CudaToolchain
 from taskmap.backend.store.key import KernelSource, kernel_key, key_parts
 from taskmap.backend.store.objects import KernelStore, StoredKernel

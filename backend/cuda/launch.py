@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
 
-from taskmap.backend.cuda.cuda_source import CudaSource
 from taskmap.backend.cuda.driver import Driver, LoadedKernel
 from taskmap.backend.cuda.encoded_map import EncodedMap
 from taskmap.backend.cuda.own_memory import OWN_ALIGNMENT, OwnMemory, own_memory
+from taskmap.backend.cuda.source import CudaSource
 from taskmap.backend.cuda.tensor_map import TensorView, Views, views_of
 from taskmap.backend.program.sizes import SizesFunction, sizes_function
 from taskmap.backend.program.structure import Launch, Program

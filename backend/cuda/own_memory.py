@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from taskmap.backend.cuda.cuda_source import CudaSource
+from taskmap.backend.cuda.source import CudaSource
 
 OWN_ALIGNMENT = 256
 """Alignment of every address in bytes."""

@@ -11,7 +11,7 @@ from threading import Lock
 from time import perf_counter
 
 from taskmap.backend.counters import Counters
-from taskmap.backend.cuda.cuda_source import CudaSource
+from taskmap.backend.cuda.source import CudaSource
 from taskmap.backend.sim.toolchain import Compiler, compile_unit, find_compiler, stored_kernel
 from taskmap.backend.sim.unit import ENGINE_SYMBOL, engine_unit, entry_symbol, kernel_unit
 from taskmap.backend.store.objects import KernelStore, StoredKernel

@@ -29,7 +29,7 @@ Index = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ThreadPlace:
     """A thread at a line of the kernel's text (0: unknown); `code` is that line."""
 
     block: Index
@@ -48,8 +48,8 @@ class Problem:
 
     kind: str
     text: str
-    place: Place
-    other: Place | None = None
+    place: ThreadPlace
+    other: ThreadPlace | None = None
     count: int = 1
 
     def __str__(self) -> str:

@@ -12,12 +12,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from taskmap.backend.cuda.cuda_source import CudaSource
+from taskmap.backend.cuda.source import CudaSource
 from taskmap.backend.cuda.tensor_map import views_of
 from taskmap.backend.sim import structs
 from taskmap.backend.sim.building import SimKernel, build_kernel, engine
 from taskmap.backend.sim.lines import lines_of
-from taskmap.backend.sim.problems import KINDS, Place, Problem, simulation_error
+from taskmap.backend.sim.problems import KINDS, Problem, ThreadPlace, simulation_error
 from taskmap.backend.sim.tensor_map import encode
 from taskmap.backend.store.objects import KernelStore
 from taskmap.ir.errors import InputError
@@ -145,7 +145,7 @@ def _with_counters(report: SimReport, counters: Sequence[Array], *, raises: bool
     if not left:
         return report
     what = f"the kernel ends with {len(left)} counters that are not 0"
-    problems = (*report.problems, Problem("misuse", what, Place((0, 0, 0), (0, 0, 0), 0)))
+    problems = (*report.problems, Problem("misuse", what, ThreadPlace((0, 0, 0), (0, 0, 0), 0)))
     if raises:
         raise simulation_error(report.symbol, problems)
     return replace(report, problems=problems)
@@ -283,10 +283,10 @@ def _problems(found: Sequence[structs.FoundProblem], source: CudaSource, path: P
     lines = lines_of({s for p in found for s in (p.site, p.other_site)}, source.symbol, path)
     text = source.text.splitlines()
 
-    def place(block: structs.Dim3, thread: structs.Dim3, site: int) -> Place:
+    def place(block: structs.Dim3, thread: structs.Dim3, site: int) -> ThreadPlace:
         line = lines.get(site, 0)
         code = text[line - 1].strip() if 0 < line <= len(text) else ""
-        return Place((block.x, block.y, block.z), (thread.x, thread.y, thread.z), line, code)
+        return ThreadPlace((block.x, block.y, block.z), (thread.x, thread.y, thread.z), line, code)
 
     merged: dict[tuple[object, ...], Problem] = {}
     for p in found:

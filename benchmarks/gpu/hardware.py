@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 
 from taskmap.backend import cuda
 from taskmap.backend.cuda.compile import SUFFIX, CudaBinary, compile_cuda
-from taskmap.backend.cuda.cuda_source import ALLOWANCES, CudaSource
 from taskmap.backend.cuda.driver import Driver, LoadedKernel, open_driver
 from taskmap.backend.cuda.launch import LaunchArguments
 from taskmap.backend.cuda.products import MADE
+from taskmap.backend.cuda.source import ALLOWANCES, CudaSource
 from taskmap.backend.cuda.tensor_map import views_of
 from taskmap.backend.cuda.toolchain import find_cuda_toolchain
 from taskmap.backend.program.sizes import sizes_function

@@ -23,7 +23,7 @@ from benchmarks.gpu.conditions import GpuConditions
 from benchmarks.gpu.kernels import error
 from benchmarks.gpu.record import LOST, WRONG, measured
 from benchmarks.gpu.timing import seconds_of
-from taskmap.backend.cuda.cuda_source import CudaSource
+from taskmap.backend.cuda.source import CudaSource
 from taskmap.backend.sim import run as simulator
 from taskmap.backend.store.objects import KernelStore
 from taskmap.torch_backend import compile_fx

@@ -24,7 +24,7 @@ from benchmarks.gpu.conditions import ROOT, GpuConditions
 from benchmarks.gpu.hardware import is_lost
 from benchmarks.gpu.record import LOST, measure_each
 from benchmarks.gpu.timing import Deadline
-from taskmap.backend.cuda.cuda_source import CudaSource
+from taskmap.backend.cuda.source import CudaSource
 from taskmap.ir.errors import DeviceError, DeviceMemoryError, IndexOutOfRangeError, NoDeviceError, UnsupportedError
 from taskmap.torch_backend import compile_fx
 

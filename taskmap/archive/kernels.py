@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from taskmap.backend.cuda.cuda_source import CudaSource
+from taskmap.backend.cuda.source import CudaSource
 from taskmap.backend.program.structure import Launch, Program
 from taskmap.ir.nodes import Var
 from taskmap.targets.source_record import launch_fields

@@ -21,7 +21,7 @@ from taskmap.util.codec import FLAG, TEXT, Codec, Json, many, matching, one_of, 
 from taskmap.util.size_codec import size_codec
 
 if TYPE_CHECKING:
-    from taskmap.backend.cuda.cuda_source import CudaSource
+    from taskmap.backend.cuda.source import CudaSource
 
 # An archive for the CPU need not wait for imports that only GPUs need.
 _check_launches: Callable[[Mapping[str, CudaSource], Program], None] = lazily(

@@ -21,7 +21,7 @@ from taskmap.archive.manifest import KernelObject, Manifest, PortRecord, Weight,
 from taskmap.archive.plan import sound_plans
 from taskmap.archive.refusals import check_archivable, check_segments
 from taskmap.archive.targets import ArchiveSession, Binary, archive_session
-from taskmap.backend.cuda.cuda_source import CudaSource
+from taskmap.backend.cuda.source import CudaSource
 from taskmap.backend.program.memory_plan import ALIGNMENT
 from taskmap.backend.program.structure import Launch
 from taskmap.backend.store.scratch import Scratch

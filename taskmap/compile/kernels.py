@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from taskmap.backend.cuda.cuda_source import ALLOWANCES, CudaSource
+from taskmap.backend.cuda.source import ALLOWANCES, CudaSource
 from taskmap.compile.session import Session
 from taskmap.compile.task_store import TaskKernel, entry_key
 from taskmap.compile.unfuse import unfuse

@@ -17,8 +17,8 @@ from typing import Any, Protocol
 from taskmap.backend.cpu.codegen import generate
 from taskmap.backend.cpu.compile import compile_kernels
 from taskmap.backend.cpu.openmp_threads import openmp_threads
-from taskmap.backend.cuda.cuda_source import CudaSource
 from taskmap.backend.cuda.resources import Resources
+from taskmap.backend.cuda.source import CudaSource
 from taskmap.backend.store.key import KernelSource
 from taskmap.backend.store.objects import KernelStore
 from taskmap.ir.errors import IndexOutOfRangeError, InputError, InvalidOptionError, UnsupportedError

@@ -6,8 +6,8 @@ from array import array
 from collections.abc import Callable, Sequence
 from contextlib import closing, nullcontext
 
-from taskmap.backend.cuda.cuda_source import CudaSource
 from taskmap.backend.cuda.resources import Resources
+from taskmap.backend.cuda.source import CudaSource
 from taskmap.backend.program.memory_plan import plan_memory
 from taskmap.backend.program.structure import BufferKind, Launch, Program, ProgramBuffer
 from taskmap.options import Options

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taskmap.backend.cuda.codegen import generate
-from taskmap.backend.cuda.cuda_source import CudaSource
-from taskmap.backend.sim.problems import Place, Problem, simulation_error
+from taskmap.backend.cuda.source import CudaSource
+from taskmap.backend.sim.problems import Problem, ThreadPlace, simulation_error
 from taskmap.backend.sim.roofline import Roofline, roofline
 from taskmap.backend.sim.run import Policy, SimReport, run
 from taskmap.backend.sim.structs import OF_THREADS, OF_WARPS
@@ -35,7 +35,7 @@ from taskmap.options import named_gpu
 
 Array = NDArray[Any]
 
-_NOWHERE = Place((0, 0, 0), (0, 0, 0), 0)
+_NOWHERE = ThreadPlace((0, 0, 0), (0, 0, 0), 0)
 _ALIGNMENT = 16  # bytes, the widest access of a GPU
 _WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 

@@ -19,7 +19,8 @@ from taskmap.ir.analysis.cost import Sizes, bytes_moved, operations
 from taskmap.ir.errors import InputError
 from taskmap.ir.passes import Step
 from taskmap.ir.task import Task
-from taskmap.report.records import ExternReport, GraphReport, GroupReport, Line, NodeReport, Refusal, Report, Role
+from taskmap.report.presentation import Report
+from taskmap.report.records import ExternReport, GraphReport, GroupReport, Line, NodeReport, Refusal, Role
 from taskmap.targets.platform import Source
 
 _INPUTS = ("input", "constant")

@@ -18,7 +18,8 @@ from taskmap.ir.errors import InputError
 from taskmap.options import Options
 from taskmap.report.collect import Recorded, account
 from taskmap.report.kernels import with_kernels
-from taskmap.report.records import HostReport, Report
+from taskmap.report.presentation import Report
+from taskmap.report.records import HostReport
 from taskmap.report.text import THESE_SIZES
 from taskmap.targets.devices import device_among
 from taskmap.torch_backend import compile_captured

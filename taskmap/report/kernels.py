@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import taskmap
 from taskmap.backend.cpu.host import detect_host
-from taskmap.backend.cuda.cuda_source import CudaSource
+from taskmap.backend.cuda.source import CudaSource
 from taskmap.compile.operator_names import value_text
 from taskmap.compile.session import Compilation, Session
 from taskmap.compile.task_store import TaskKernel
@@ -24,7 +24,8 @@ from taskmap.ir.util.lazy import lazily
 from taskmap.report.collect import Recorded
 from taskmap.report.mappings import pictures
 from taskmap.report.peaks import peaks_of
-from taskmap.report.records import Flow, KernelReport, Report, SimulatedBound
+from taskmap.report.presentation import Report
+from taskmap.report.records import Flow, KernelReport, SimulatedBound
 from taskmap.report.roofline import Peaks
 from taskmap.targets.cpu import CpuPlatform
 

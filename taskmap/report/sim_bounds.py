@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from taskmap.backend.cuda.cuda_source import CudaSource
+from taskmap.backend.cuda.source import CudaSource
 from taskmap.backend.sim.roofline import roofline
 from taskmap.backend.sim.run import run
 from taskmap.backend.store.objects import KernelStore

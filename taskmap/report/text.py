@@ -8,7 +8,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from taskmap.report.records import ExternReport, GroupReport, HostReport, Refusal, Report, SimulatedBound
+    from taskmap.report.records import ExternReport, GroupReport, HostReport, Refusal, ReportData, SimulatedBound
 
 WIDTH = 120
 THESE_SIZES = "for these sizes only"
@@ -21,7 +21,7 @@ _MOST = 4
 """Lines of one kind that the ledger shows per group; the records hold all."""
 
 
-def ledger(report: Report) -> str:
+def ledger(report: ReportData) -> str:
     """Header, groups that run at every call, externs and fallbacks, in running order."""
     blocks = [header(report)]
     for graph in report.graphs:
@@ -35,7 +35,7 @@ def ledger(report: Report) -> str:
     return "\n".join(blocks)
 
 
-def header(report: Report) -> str:
+def header(report: ReportData) -> str:
     """A summary of the report in a few lines."""
     often = [g for g in report.groups if not g.once]
     native = sum(n.native and not n.once and n.role != "folded" for n in report.nodes)
@@ -58,7 +58,7 @@ def header(report: Report) -> str:
     return "\n".join(lines)
 
 
-def table(report: Report) -> str:
+def table(report: ReportData) -> str:
     """One line for each group and extern that runs at every call."""
     rows = [("group", "where", "operators", "schedule", "time", "share", "GFLOP/s", "GB/s")]
     for g in report.groups:
@@ -111,7 +111,7 @@ def _on_host(h: HostReport) -> str:
     return "\n".join([title, *_columns([("operator", h.operator)], [("why", f"{h.reason}; runs between graphs")])])
 
 
-def _once(report: Report, graph: int) -> list[str]:
+def _once(report: ReportData, graph: int) -> list[str]:
     groups = [g for g in report.groups if g.once and g.graph == graph]
     if not groups:
         return []
@@ -121,7 +121,7 @@ def _once(report: Report, graph: int) -> list[str]:
     return [f"once        {what} ran{spent}; they run again only when a parameter changes"]
 
 
-def _graph_line(report: Report, number: int) -> str:
+def _graph_line(report: ReportData, number: int) -> str:
     graph = report.graphs[number]
     text = f"graph {number}     {graph.kind}"
     if graph.fallback:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from taskmap.backend.cuda.codegen import generate
 from taskmap.backend.cuda.compile import CudaCompiler
-from taskmap.backend.cuda.cuda_source import CudaSource
+from taskmap.backend.cuda.source import CudaSource
 from taskmap.graph.passes import GraphPass
 from taskmap.graph.passes.weight_packing import WEIGHTS_CHANNELS_LAST
 from taskmap.ir.errors import TaskmapError

@@ -12,8 +12,8 @@ import torch
 
 from taskmap.backend.counters import Counters
 from taskmap.backend.cuda.compile import SUFFIX, compile_cuda
-from taskmap.backend.cuda.cuda_source import ALLOWANCES, CudaSource
 from taskmap.backend.cuda.resources import Resources
+from taskmap.backend.cuda.source import ALLOWANCES, CudaSource
 from taskmap.backend.cuda.toolchain import find_cuda_toolchain
 from taskmap.backend.program.sequence import SequenceExecutable
 from taskmap.backend.sim.building import SimKernel, build_kernels

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from taskmap.backend.cuda.cuda_source import ALLOWANCES, CudaSource
+from taskmap.backend.cuda.source import ALLOWANCES, CudaSource
 from taskmap.backend.cuda.tensor_map import MapParameter
 from taskmap.backend.store.key import KernelSource
 from taskmap.ir.nodes import Var

@@ -21,9 +21,9 @@ import taskmap
 from taskmap.archive import gpus as archive_gpus
 from taskmap.archive import targets as archive_targets
 from taskmap.archive.file import MANIFEST, ArchiveFile
-from taskmap.backend.cuda.cuda_source import CudaSource
 from taskmap.backend.cuda.driver import Driver
 from taskmap.backend.cuda.memory import DeviceMemory
+from taskmap.backend.cuda.source import CudaSource
 from taskmap.backend.store.objects import KernelStore
 from taskmap.errors import ArchiveError, CompilerNotFoundError, DeviceMemoryError, IndexOutOfRangeError
 from taskmap.onnx.model import load_model

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from taskmap.backend.cuda.cuda_source import prelude
+from taskmap.backend.cuda.source import prelude
 from taskmap.ir.isa.entry import Instruction, Parameter, Place
 from taskmap.ir.isa.specs import CachedMoveSpec, MatMulSpec, RegisterHoldSpec
 from taskmap.ir.types import DType, bf16, boolean, e4m3, e5m2, f16, f32, f64, i8, i16, i32, i64, tf32, u8

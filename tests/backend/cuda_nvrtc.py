@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from taskmap.backend.cuda import nvrtc
-from taskmap.backend.cuda.cuda_source import CudaSource
+from taskmap.backend.cuda.source import CudaSource
 from taskmap.errors import CompilerNotFoundError
 
 

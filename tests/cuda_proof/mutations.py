@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
-from taskmap.backend.cuda.cuda_source import CudaSource
+from taskmap.backend.cuda.source import CudaSource
 from taskmap.backend.sim.building import build_kernel
 from taskmap.ir.errors import CompilerFailedError, InputError, SimulationError
 from taskmap.ir.nodes import Kernel

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from taskmap.backend.counters import Counters
 from taskmap.backend.cuda.compile import SUFFIX, CudaBinary, compile_cuda
-from taskmap.backend.cuda.cuda_source import CudaSource
+from taskmap.backend.cuda.source import CudaSource
 from taskmap.backend.cuda.toolchain import find_cuda_toolchain
 from taskmap.backend.sim.building import build_kernels
 from taskmap.backend.sim.run import Policy

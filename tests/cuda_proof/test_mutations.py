@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from taskmap.backend.cuda.cuda_source import CudaSource
+from taskmap.backend.cuda.source import CudaSource
 from tests.cuda_proof.broken import BREAKABLE, CLEARED, LAST_STEP
 from tests.cuda_proof.mutants import Mutant, mutants
 from tests.cuda_proof.mutations import Mutation, hunt, mutations

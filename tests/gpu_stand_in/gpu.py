@@ -19,9 +19,9 @@ from benchmarks.models import ModelSpec
 from benchmarks.models.plain import PLAIN
 from taskmap import torch_backend
 from taskmap.backend.cuda.compile import SUFFIX, CudaCompiler
-from taskmap.backend.cuda.cuda_source import CudaSource
 from taskmap.backend.cuda.driver import Driver, open_driver
 from taskmap.backend.cuda.launch import LaunchContext
+from taskmap.backend.cuda.source import CudaSource
 from taskmap.backend.store.objects import KernelStore
 from taskmap.compile.session import Session
 from taskmap.compile.task_store import TaskStore

@@ -10,6 +10,7 @@ from typing import TypeGuard
 
 import pytest
 
+from taskmap.ir import expressions as expression_nodes
 from taskmap.ir import nodes, recurrence
 from taskmap.ir.nodes import Expr, Stmt
 from tests.following import ROOT
@@ -44,8 +45,8 @@ def test_no_node_is_left_out() -> None:
 
 def screen() -> str:
     """The whole IR: expressions, statements, and their parts."""
-    known: list[object] = [*vars(nodes).values(), recurrence.Recurrence]
-    kinds = [kind for kind in known if _is_ours(kind)]
+    known: list[object] = [*vars(expression_nodes).values(), *vars(nodes).values(), recurrence.Recurrence]
+    kinds = list(dict.fromkeys(kind for kind in known if _is_ours(kind)))
     expressions = [kind for kind in kinds if issubclass(kind, Expr) and kind is not Expr]
     statements = [kind for kind in kinds if issubclass(kind, Stmt) and kind is not Stmt]
     rest = [kind for kind in kinds if not issubclass(kind, (Expr, Stmt, Enum))]
@@ -67,7 +68,7 @@ def test_the_aliases_are_those_of_the_ir() -> None:
 
 
 def _is_ours(kind: object) -> TypeGuard[type]:
-    return inspect.isclass(kind) and kind.__module__ in (nodes.__name__, recurrence.__name__)
+    return inspect.isclass(kind) and kind.__module__ in (expression_nodes.__name__, nodes.__name__, recurrence.__name__)
 
 
 def _line(kind: type) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from taskmap.backend.cuda.codegen import generate
-from taskmap.backend.cuda.cuda_source import CudaSource
+from taskmap.backend.cuda.source import CudaSource
 from taskmap.backend.sim import run as sim
 from taskmap.ir.interp.definitions import size_of
 from taskmap.ir.lower.flatten import span

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from taskmap.backend.cuda.cuda_source import CudaSource
+from taskmap.backend.cuda.source import CudaSource
 from taskmap.backend.sim.run import run
 from tests.backend.fake_driver import FakeApi, Launched
 

@@ -45,7 +45,7 @@ from taskmap.onnx.model import OnnxModel, load_model
 from taskmap.options import Options
 from taskmap.report.collect import Recorded, account
 from taskmap.report.kernels import with_kernels
-from taskmap.report.records import Report
+from taskmap.report.presentation import Report
 from taskmap.targets.torch_threads import torch_threads
 
 Array = NDArray[Any]

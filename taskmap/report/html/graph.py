@@ -7,7 +7,7 @@ from graphlib import TopologicalSorter
 
 from taskmap.report.html.layers import Point, lay_out
 from taskmap.report.html.text import clipped, duration, esc, percent
-from taskmap.report.records import ExternReport, GroupReport, Report
+from taskmap.report.records import ExternReport, GroupReport, ReportData
 
 _WIDTH, _HEIGHT, _GAP, _DROP, _POINT, _MARGIN = 262, 44, 20, 26, 18, 10
 _LETTERS = 34
@@ -16,7 +16,7 @@ _Ends = set[tuple[float, int]]
 """Places of nodes, as opposed to points of chains."""
 
 
-def graph_svg(report: Report, number: int) -> str:
+def graph_svg(report: ReportData, number: int) -> str:
     """The graph ``number`` of a report as SVG: kernels that run at every call, externs, inputs and results."""
     groups = {f"group {g.number}": g for g in report.groups if g.graph == number and not g.once}
     externs = {f"extern {number}.{e.node}": e for e in report.externs if e.graph == number}

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from taskmap.report.html.graph import operators_of, title_of
 from taskmap.report.html.mapping import mapping_svg
 from taskmap.report.html.text import clipped, count, duration, esc, percent, scaled
-from taskmap.report.records import ExternReport, GroupReport, KernelReport, Refusal, Report
+from taskmap.report.records import ExternReport, GroupReport, KernelReport, Refusal, ReportData
 
 _MOST_TEXT = 120_000
 """Maximum number of characters of one kernel's text on a page."""
@@ -16,7 +16,7 @@ _MOST_PICTURES = 1_500_000
 _MOST_LINES = 12
 
 
-def sections(report: Report) -> str:
+def sections(report: ReportData) -> str:
     """The groups that run at every call, in the order of their numbers, the externs, and the groups that run once."""
     kernels = {k.symbol: k for k in report.kernels}
     texts = _Texts()
@@ -59,7 +59,7 @@ class _Texts:
         return "".join(parts)
 
 
-def _section(g: GroupReport, report: Report, kernel: KernelReport | None, texts: _Texts) -> str:
+def _section(g: GroupReport, report: ReportData, kernel: KernelReport | None, texts: _Texts) -> str:
     share = percent(g.share)
     times = " · ".join(t for t in (duration(g.seconds), share) if t)
     facts = list(_facts(g, report))
@@ -73,7 +73,7 @@ def _section(g: GroupReport, report: Report, kernel: KernelReport | None, texts:
     )
 
 
-def _facts(g: GroupReport, report: Report) -> Iterator[tuple[str, str]]:
+def _facts(g: GroupReport, report: ReportData) -> Iterator[tuple[str, str]]:
     parts = (("before it", g.prologue), ("anchor", (g.anchor,) if g.anchor else ()), ("after it", g.epilogue))
     for label, names in (*parts, ("computes", g.fused), ("costs nothing", g.views)):
         if names:

@@ -15,12 +15,12 @@ from taskmap.report.html.graph import graph_svg, title_of
 from taskmap.report.html.kernels import sections
 from taskmap.report.html.plot import roofline_svg
 from taskmap.report.html.text import clipped, count, duration, esc, percent, scaled
-from taskmap.report.records import GroupReport, Report
+from taskmap.report.records import GroupReport, ReportData
 
 _MOST_OPERATORS = 90
 
 
-def page(report: Report) -> str:
+def page(report: ReportData) -> str:
     """The report as one HTML document."""
     style, script = _part("page.css"), _part("page.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -41,7 +41,7 @@ def _part(name: str) -> str:
     return files(__package__ or __name__).joinpath(name).read_text(encoding="utf-8")
 
 
-def _head(report: Report) -> str:
+def _head(report: ReportData) -> str:
     often = [g for g in report.groups if not g.once]
     native = sum(n.native and not n.once and n.role != "folded" for n in report.nodes)
     least = [report.least(g) for g in often if g.seconds]
@@ -71,19 +71,19 @@ def _head(report: Report) -> str:
     )
 
 
-def _runners(report: Report) -> str:
+def _runners(report: ReportData) -> str:
     runners = {e.runner for e in report.externs} | ({"numpy"} if report.host else set())
     return " and ".join(sorted(runners)) or "PyTorch"
 
 
-def _conditions(report: Report) -> str:
+def _conditions(report: ReportData) -> str:
     if not report.conditions:
         return ""
     rows = "".join(f"<dt>{esc(name)}</dt><dd>{esc(value)}</dd>" for name, value in report.conditions)
     return f"<details><summary>Conditions</summary><dl>{rows}</dl></details>"
 
 
-def _graphs(report: Report) -> str:
+def _graphs(report: ReportData) -> str:
     parts: list[str] = []
     for graph in report.graphs:
         if graph.fallback or not any(g.graph == graph.number for g in report.groups):
@@ -106,7 +106,7 @@ def _graphs(report: Report) -> str:
     return f"<section><h2>Kernels</h2>{note}{''.join(parts)}</section>"
 
 
-def _plot(report: Report) -> str:
+def _plot(report: ReportData) -> str:
     plot = roofline_svg(report)
     if not plot or report.peaks is None:
         return ""
@@ -121,7 +121,7 @@ def _plot(report: Report) -> str:
     )
 
 
-def _table(report: Report) -> str:
+def _table(report: ReportData) -> str:
     heads = (
         ("kernel", "n"), ("operators", ""), ("from", ""), ("schedule", ""), ("time", "n"), ("share", "n"),
         ("op/s", "n"), ("B/s", "n"), ("roofline", "n"), ("above it", "n"),
@@ -146,7 +146,7 @@ def _table(report: Report) -> str:
     )
 
 
-def _row(g: GroupReport, report: Report) -> str:
+def _row(g: GroupReport, report: ReportData) -> str:
     reached, least = report.roofline(g), report.least(g)
     above = None if reached is None or least is None or g.seconds is None else max(0.0, g.seconds - least)
     names = ", ".join((*g.prologue, *((title_of(g),) if g.anchor else ()), *g.epilogue, *g.fused))
@@ -173,7 +173,7 @@ def _cells(kind: str, first: str, number: float, cells: list[tuple[str, float | 
     return f"<tr>{''.join(made)}</tr>"
 
 
-def _kernels(report: Report) -> str:
+def _kernels(report: ReportData) -> str:
     return (
         '<section><h2>Each kernel</h2><p class="tools"><label>Show those with <input type="search" id="find" '
         'autocomplete="off"></label> <button type="button" id="open">open all</button> '

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from taskmap.report.html.graph import title_of
 from taskmap.report.html.text import duration, esc, percent, scaled
-from taskmap.report.records import GroupReport, Report
+from taskmap.report.records import GroupReport, ReportData
 from taskmap.report.roofline import Ceiling, Peaks
 
 _WIDTH, _HEIGHT = 860.0, 470.0
@@ -53,7 +53,7 @@ class _Axes:
         return _LEFT + x * (_WIDTH - _LEFT - _RIGHT), _HEIGHT - _BOTTOM - y * (_HEIGHT - _TOP - _BOTTOM)
 
 
-def roofline_svg(report: Report) -> str:
+def roofline_svg(report: ReportData) -> str:
     """The plot as a self-contained SVG, with a point for each kernel that computes; "" if no peak is known.
 
     In the simulator nothing is measured: a point is the bound by its counters, a ring the roofline's bound.
@@ -79,7 +79,7 @@ def roofline_svg(report: Report) -> str:
     )
 
 
-def _dots(report: Report) -> Iterator[_Dot]:
+def _dots(report: ReportData) -> Iterator[_Dot]:
     """A dot for each kernel with operations, the busiest first, so that small ones are drawn on top of large ones."""
     for g in sorted(report.groups, key=lambda g: -(g.share or 0.0)):
         if g.once or not g.operations or not g.bytes:
@@ -148,7 +148,7 @@ def _roofs(axes: _Axes, peaks: Peaks) -> Iterator[str]:
         )
 
 
-def _point(dot: _Dot, axes: _Axes, report: Report) -> str:
+def _point(dot: _Dot, axes: _Axes, report: ReportData) -> str:
     g = dot.group
     x, y = axes.at(dot.intensity, max(dot.rate, 10.0**axes.y0))
     radius = 3.5 + 11 * math.sqrt(g.share or 0.0)

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taskmap.backend.cuda.codegen import generate
-from taskmap.backend.cuda.cuda_source import CudaSource
+from taskmap.backend.cuda.source import CudaSource
 from taskmap.backend.sim import run as sim
 from taskmap.errors import CodegenError
 from taskmap.ir.builder import Builder

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from taskmap.backend.cuda import driver as cuda_driver
-from taskmap.backend.cuda.cuda_source import CudaSource
 from taskmap.backend.cuda.driver import Driver
 from taskmap.backend.cuda.launch import CudaLauncher, DeviceKernel, LaunchContext
+from taskmap.backend.cuda.source import CudaSource
 from taskmap.backend.cuda.tensor_map import MapParameter
 from taskmap.backend.program.memory_plan import plan_memory
 from taskmap.backend.program.sequence import SequenceExecutable

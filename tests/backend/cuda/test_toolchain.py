@@ -15,9 +15,9 @@ import pytest
 from taskmap.backend.counters import Counters
 from taskmap.backend.cuda import nvrtc
 from taskmap.backend.cuda.compile import SUFFIX, CudaCompiler, compile_cuda, whole_text
-from taskmap.backend.cuda.cuda_source import CudaSource
 from taskmap.backend.cuda.driver import OLDEST_DRIVER
 from taskmap.backend.cuda.resources import Resources, read_resources
+from taskmap.backend.cuda.source import CudaSource
 from taskmap.backend.cuda.toolchain import CudaToolchain, find_cuda_toolchain
 from taskmap.backend.store.objects import KernelStore
 from taskmap.errors import (

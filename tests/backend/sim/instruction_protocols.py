@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from taskmap.backend.cuda.cuda_source import CudaSource
+from taskmap.backend.cuda.source import CudaSource
 from taskmap.backend.cuda.tensor_map import MapParameter
 from taskmap.backend.sim import run as sim
 from taskmap.backend.store.objects import KernelStore

@@ -7,7 +7,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from taskmap.backend.cuda.cuda_source import CudaSource
+from taskmap.backend.cuda.source import CudaSource
 from taskmap.backend.sim import run as sim
 from taskmap.backend.sim.run import Policy, SimReport
 from taskmap.backend.store.objects import KernelStore

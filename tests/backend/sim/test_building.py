@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from taskmap.backend.counters import Counters
-from taskmap.backend.cuda.cuda_source import CudaSource
+from taskmap.backend.cuda.source import CudaSource
 from taskmap.backend.sim.building import build_kernel, build_kernels, engine
 from taskmap.backend.sim.run import run
 from taskmap.backend.store.objects import KernelStore

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from taskmap.backend.cuda.cuda_source import CudaSource
+from taskmap.backend.cuda.source import CudaSource
 from taskmap.backend.sim.problems import Problem
 from taskmap.backend.sim.run import run
 from taskmap.backend.store.objects import KernelStore

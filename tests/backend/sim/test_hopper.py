@@ -6,7 +6,7 @@ import itertools
 import numpy as np
 import pytest
 
-from taskmap.backend.cuda.cuda_source import CudaSource
+from taskmap.backend.cuda.source import CudaSource
 from taskmap.backend.cuda.tensor_map import MapParameter, TensorView
 from taskmap.backend.sim.run import Policy, run
 from taskmap.backend.sim.tensor_map import encode

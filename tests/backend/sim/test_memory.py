@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from taskmap.backend.cuda.cuda_source import CudaSource
+from taskmap.backend.cuda.source import CudaSource
 from taskmap.backend.sim.run import run
 from taskmap.backend.store.objects import KernelStore
 from taskmap.ir.errors import InputError, SimulationError

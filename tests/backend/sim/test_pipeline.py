@@ -4,7 +4,7 @@ every mistake in it is found."""
 import numpy as np
 import pytest
 
-from taskmap.backend.cuda.cuda_source import CudaSource
+from taskmap.backend.cuda.source import CudaSource
 from taskmap.backend.sim.run import Policy, run
 from taskmap.backend.store.objects import KernelStore
 from tests.backend.sim.kernels import SEEDS, clean, kernel, kinds

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from taskmap.backend.cuda.cuda_source import CudaSource
+from taskmap.backend.cuda.source import CudaSource
 from taskmap.backend.sim import run as sim
 from taskmap.backend.sim.run import SimReport
 from taskmap.backend.store.objects import KernelStore

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from taskmap.backend.cuda.cuda_source import CudaSource
+from taskmap.backend.cuda.source import CudaSource
 from taskmap.backend.cuda.tensor_map import MapParameter
 from taskmap.backend.program.sizes import sizes_function
 from taskmap.backend.store.key import KernelSource

@@ -15,7 +15,7 @@ from torch.nn import functional
 import taskmap
 from benchmarks.models import MODELS
 from taskmap.errors import InputError
-from taskmap.report.records import Report
+from taskmap.report.presentation import Report
 from taskmap.report.text import WIDTH
 from taskmap.util.private_compile import _APART
 from tests.taskmap.compare import assert_like, compiled, since

@@ -31,6 +31,7 @@ from taskmap.options import Options
 from taskmap.report.explain import explain_onnx
 from taskmap.report.html.layers import lay_out
 from taskmap.report.html.text import duration, esc, scaled
+from taskmap.report.presentation import Report
 from taskmap.report.records import (
     ExternReport,
     Flow,
@@ -41,7 +42,6 @@ from taskmap.report.records import (
     NodeReport,
     Picture,
     Refusal,
-    Report,
 )
 from taskmap.report.roofline import Ceiling, Peaks, gpu_peaks
 

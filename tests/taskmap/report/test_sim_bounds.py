@@ -11,7 +11,8 @@ from torch import Tensor
 import taskmap
 from taskmap.backend.store.objects import KernelStore
 from taskmap.ir.target import Target, gpu_named
-from taskmap.report.records import Report, SimulatedBound
+from taskmap.report.presentation import Report
+from taskmap.report.records import SimulatedBound
 from taskmap.report.sim_bounds import Kernel, simulated_bounds
 
 H100 = gpu_named("H100")

@@ -15,9 +15,9 @@ from torch import nn
 
 from taskmap.backend.cuda import compile as cuda_compile
 from taskmap.backend.cuda.compile import CudaBinary
-from taskmap.backend.cuda.cuda_source import CudaSource
 from taskmap.backend.cuda.driver import Driver
 from taskmap.backend.cuda.launch import LaunchContext
+from taskmap.backend.cuda.source import CudaSource
 from taskmap.backend.program.arena import NO_ARENA
 from taskmap.backend.program.structure import BufferKind, Launch, Program, ProgramBuffer
 from taskmap.backend.sim.building import build_kernel

@@ -11,8 +11,8 @@ from torch import nn
 
 from taskmap.backend.counters import Counters
 from taskmap.backend.cuda.compile import SUFFIX, CudaBinary, compile_cuda
-from taskmap.backend.cuda.cuda_source import CudaSource
 from taskmap.backend.cuda.sass import count, instructions, sass
+from taskmap.backend.cuda.source import CudaSource
 from taskmap.backend.cuda.toolchain import find_cuda_toolchain
 from taskmap.backend.store.objects import KernelStore
 from taskmap.compile.session import new_session

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from taskmap.backend.cuda.cuda_source import CudaSource
+from taskmap.backend.cuda.source import CudaSource
 from taskmap.compile.runtime import CompiledGraph
 from taskmap.errors import DeviceMemoryError
 from taskmap.kernels import build_gpu as gpu_building
