@@ -36,7 +36,7 @@ from taskmap.ir.nodes import (
     Unary,
     Var,
 )
-from taskmap.ir.types import DType, bf16, compute_type, f16, i64
+from taskmap.ir.types import DType, bf16, compute_type, f16, i32, i64
 
 _C_TYPES = {"bool": "b8", "e4m3": "fa8", "e5m2": "fb8"}
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|", "xor": "^", "tdiv": "/", "tmod": "%"}
@@ -224,6 +224,8 @@ class Expressions(ExpressionWriter[str]):
         if dtype.is_bool:
             truth = f"m{source.bits}x{lanes}" if lanes > 1 else "b8x1"
             return f"tm_cast_{c_type(source)}x{lanes}_to_{truth}({code})"
+        if isinstance(e.a, Ramp) and dtype == i32:
+            return self._ramp(e.a, "i32")  # what is added and multiplied wraps as the cast does
         return convert(code, source, dtype, lanes)
 
     def _cast_of_bool(self, e: Cast) -> str:
@@ -249,8 +251,8 @@ class Expressions(ExpressionWriter[str]):
         c, a, b = (self.of(arg) for arg in e.args)
         return instruction.text.format(c=c, a=a, b=b)
 
-    def _ramp(self, e: Ramp) -> str:
-        t = f"i64x{e.lanes}"
+    def _ramp(self, e: Ramp, scalar: str = "i64") -> str:
+        t = f"{scalar}x{e.lanes}"
         base, stride = self.address(e.base), self.address(e.stride)
         return f"(tm_splat_{t}({base}) + tm_iota_{t}() * tm_splat_{t}({stride}))"
 

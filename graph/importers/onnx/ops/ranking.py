@@ -19,10 +19,11 @@ from taskmap.graph.importers.onnx.read.values import Tensor
 from taskmap.graph.nodes import Node
 from taskmap.graph.ops.gather import wrapped
 from taskmap.graph.ops.join import cat
+from taskmap.graph.ops.pointwise import to_dtype
 from taskmap.ir.construct import call as function_call
 from taskmap.ir.construct import cast, compare, const, eq, index, load, reduce, select, static_size
 from taskmap.ir.nodes import Buffer, Dim, Expr, Var
-from taskmap.ir.types import boolean, compute_type, i32, i64
+from taskmap.ir.types import DType, boolean, compute_type, i32, i64
 
 INT64 = int(TensorProto.INT64)
 MOST_WALKS = 8
@@ -101,6 +102,14 @@ class Order:
         return self.x.shape[self.axis]
 
     @property
+    def place_type(self) -> DType:
+        """The type of places while they are compared: as wide as the keys where that suffices, so that a vector of
+        places has as many lanes as one of keys."""
+        size = static_size(self.size)
+        narrow = size is not None and size < 1 << 31 and compute_type(self.x.dtype).bits <= 32
+        return i32 if narrow else i64
+
+    @property
     def reduced(self) -> list[Dim]:
         """The shape with one element along the axis."""
         return [1 if d == self.axis else n for d, n in enumerate(self.x.shape)]
@@ -139,7 +148,7 @@ def walked(order: Order, count: int) -> Node:
         place = _next_place(order, key, found)
         found = [key, place]
         places.append(place)
-    return cat(places, order.axis)
+    return to_dtype(cat(places, order.axis), i64)
 
 
 def _next_key(order: Order, found: Sequence[Node]) -> Node:
@@ -148,8 +157,8 @@ def _next_key(order: Order, found: Sequence[Node]) -> Node:
     def element(f: Buffer, *last: Buffer) -> Callable[..., Any]:
         def at(*axes: Expr) -> Expr:
             i = Var("i")
-            here = order.key(f, axes, i)
-            kept = select(order.before(last[0][axes], last[1][axes], here, i), here, order.last()) if last else here
+            here, place = order.key(f, axes, i), cast(i, order.place_type)
+            kept = select(order.before(last[0][axes], last[1][axes], here, place), here, order.last()) if last else here
             return reduce("max" if order.largest else "min", [(i, order.size)], kept)
 
         return at
@@ -163,15 +172,15 @@ def _next_place(order: Order, key: Node, found: Sequence[Node]) -> Node:
     def element(f: Buffer, k: Buffer, *last: Buffer) -> Callable[..., Any]:
         def at(*axes: Expr) -> Expr:
             i = Var("i")
-            here = order.key(f, axes, i)
+            here, place = order.key(f, axes, i), cast(i, order.place_type)
             is_it = eq(here, k[axes])
             if last:
-                is_it = is_it & order.before(last[0][axes], last[1][axes], here, i)
-            return reduce("min", [(i, order.size)], select(is_it, i, index(order.size) - 1))
+                is_it = is_it & order.before(last[0][axes], last[1][axes], here, place)
+            return reduce("min", [(i, order.size)], select(is_it, place, cast(index(order.size) - 1, order.place_type)))
 
         return at
 
-    return define("top_place", [order.x, key, *found], order.reduced, element, i64)
+    return define("top_place", [order.x, key, *found], order.reduced, element, order.place_type)
 
 
 def ranked(order: Order, count: int) -> Node:
@@ -180,7 +189,8 @@ def ranked(order: Order, count: int) -> Node:
     def rank(f: Buffer) -> Callable[..., Any]:
         def at(*axes: Expr) -> Expr:
             j, i = Var("j"), axes[order.axis]
-            comes = order.before(order.key(f, axes, j), j, order.key(f, axes, i), i)
+            there, here = (cast(place, order.place_type) for place in (j, i))
+            comes = order.before(order.key(f, axes, j), there, order.key(f, axes, i), here)
             return reduce("sum", [(j, order.size)], select(comes, const(1, i32), const(0, i32)))
 
         return at
@@ -188,14 +198,14 @@ def ranked(order: Order, count: int) -> Node:
     def place(r: Buffer) -> Callable[..., Any]:
         def at(*axes: Expr) -> Expr:
             i = Var("i")
-            is_it = eq(cast(load(r, order.moved(axes, i)), i64), axes[order.axis])
-            return reduce("sum", [(i, order.size)], select(is_it, i, const(0, i64)))
+            is_it = eq(load(r, order.moved(axes, i)), cast(axes[order.axis], i32))
+            return reduce("sum", [(i, order.size)], select(is_it, cast(i, i32), const(0, i32)))
 
         return at
 
     ranks = define("rank", [order.x], order.x.shape, rank, i32)
     shape = [count if d == order.axis else n for d, n in enumerate(order.x.shape)]
-    return define("ranked_place", [ranks], shape, place, i64)
+    return to_dtype(define("ranked_place", [ranks], shape, place, i32), i64)
 
 
 def chosen(order: Order, places: Node) -> Node:
