@@ -19,13 +19,14 @@ from taskmap.ir.errors import ScheduleError
 from taskmap.ir.nodes import Dim, Kernel, Var
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
-from taskmap.ir.types import DType
+from taskmap.ir.types import DType, compute_type
 from taskmap.ir.util.lazy import lazily
 from taskmap.schedules.common.row_domain import find_contiguous_rows
 from taskmap.schedules.common.scheduled import ScheduledKernel
 from taskmap.schedules.common.space import Config, Problem, Space, Template, space_of, unreadable
 from taskmap.schedules.common.stack_limit import STACK_BYTES, local_bytes
 from taskmap.schedules.cpu.attention.template import schedule_attention
+from taskmap.schedules.cpu.convolution.dot_tile import suits_dots
 from taskmap.schedules.cpu.convolution.template import schedule_convolution
 from taskmap.schedules.cpu.convolution.weight_gradient import schedule_correlation
 from taskmap.schedules.cpu.matmul.template import panel_width, schedule_matmul
@@ -132,8 +133,11 @@ def space(task: Task, target: Target) -> Space | None:
     return None if found is None else space_of(found, target)
 
 
-def packed_width(m: Dim, n: Dim, dtype: DType, target: Target) -> int:
-    """Columns of an m × n product that the templates of ``target`` read together: the panel width for packing B."""
+def packed_width(m: Dim, n: Dim, dtype: DType, target: Target, channels: Dim = 0) -> int:
+    """Columns of an m × n product that the templates of ``target`` read together: the panel width for packing B.
+    ``channels``: input channels of a convolution whose window covers more than one pixel."""
+    if suits_dots(n, channels, target.lanes(compute_type(dtype).bytes)):
+        return 1
     return panel_width(m, n, target, dtype)
 
 

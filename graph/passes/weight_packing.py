@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Protocol
 from typing import cast as typed
 
 from taskmap.graph.analysis.inlining import computed_once
@@ -24,9 +25,14 @@ from taskmap.ir.task import Compute, formal
 from taskmap.ir.types import DType
 from taskmap.ir.visit import map_expr, substitute, walk_exprs
 
-PanelWidth = Callable[[Dim, Dim, DType], int]
-"""Maps (rows, columns, dtype) of a product to the number of columns that its template multiplies at once. A convolution
-whose window covers more than one pixel multiplies one row of its image at a time."""
+
+class PanelWidth(Protocol):
+    """The number of columns that the template of a product multiplies at once."""
+
+    def __call__(self, m: Dim, n: Dim, dtype: DType, *, channels: Dim = 0) -> int:
+        """``m`` × ``n``: rows and columns. A convolution whose window covers more than one pixel multiplies one row of
+        its image at a time, and sums ``channels`` neighbouring values for each pixel of the window."""
+
 
 _SMALLEST = 1 << 12
 
@@ -94,10 +100,10 @@ class PackWeights(GraphPass):
     def _convolution(self, node: Node) -> tuple[int, _Order] | None:
         weight, transposed = node.inputs[1], bool(node.attrs.get("transposed"))
         groups = typed(int, node.attrs["groups"])
-        channels = static_size(weight.shape[0])
-        if channels is not None and channels == groups > 1 and static_size(weight.shape[1]) == 1:
+        filters = static_size(weight.shape[0])
+        if filters is not None and filters == groups > 1 and static_size(weight.shape[1]) == 1:
             # Vectors run over the channels of a depthwise convolution, so channels become adjacent.
-            order = _Order(0, (1, *range(2, len(weight.shape))), channels, channels)
+            order = _Order(0, (1, *range(2, len(weight.shape))), filters, filters)
             return None if _is_symbolic(weight) else (1, order)
         axis = 1 if transposed else 0
         columns = static_size(weight.shape[axis]) or 0
@@ -108,7 +114,8 @@ class PackWeights(GraphPass):
         pointwise = all(d == 1 for d in weight.shape[2:]) and not any(padding) and groups == 1 and not transposed
         rows = product([node.shape[0], *node.shape[2:]]) if pointwise else node.shape[-1]
         rows = ceil_div(rows, stride[-1]) if transposed else rows
-        width = self.width(rows, columns, node.dtype)
+        channels = 0 if pointwise or transposed else weight.shape[1]
+        width = self.width(rows, columns, node.dtype, channels=channels)
         return 1, _Order(axis, (*range(2, len(weight.shape)), 1 - axis), columns, width)
 
     def _matmul(self, node: Node, constant: set[Node]) -> tuple[int, _Order] | None:
@@ -142,7 +149,11 @@ class PackWeights(GraphPass):
         return rows is None or rows >= 256 or (rows >= 8 and not _is_contiguous(weight, axis))
 
 
-WEIGHTS_CHANNELS_LAST = PackWeights(lambda rows, columns, dtype: 1, images=True)
+def _one_column(m: Dim, n: Dim, dtype: DType, *, channels: Dim = 0) -> int:
+    return 1
+
+
+WEIGHTS_CHANNELS_LAST = PackWeights(_one_column, images=True)
 """Stores convolution weights as channels-last images are stored: [filters, taps, channels], or [taps, channels] for
 depthwise ones. Values that are read together are then adjacent."""
 

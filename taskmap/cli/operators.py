@@ -131,7 +131,10 @@ def _convolution(a: argparse.Namespace, target: Target) -> Problem:
         return read(a.w)
     if a.groups > 1 and a.groups == a.channels == a.out_channels:
         return read("channels")
-    return read(_weights(a.out_channels // a.groups, a.groups, _row(a, stride, padding, dilation), dtype, target))
+    pointwise = a.groups == 1 and max(a.kernel) == 1 and not any(padding)
+    channels = 0 if a.transposed or pointwise else a.channels // a.groups
+    row = _row(a, stride, padding, dilation)
+    return read(_weights(a.out_channels // a.groups, a.groups, row, dtype, target, channels))
 
 
 def _row(a: argparse.Namespace, stride: tuple[int, ...], padding: tuple[int, ...], dilation: tuple[int, ...]) -> int:
@@ -142,11 +145,11 @@ def _row(a: argparse.Namespace, stride: tuple[int, ...], padding: tuple[int, ...
     return max(1, (image + 2 * p - d * (kernel - 1) - 1) // max(s, 1) + 1)
 
 
-def _weights(columns: int, groups: int, row: int, dtype: DType, target: Target) -> str:
+def _weights(columns: int, groups: int, row: int, dtype: DType, target: Target, channels: int) -> str:
     """The layout of weights in compiled models, for this many output channels per group."""
     if columns < (2 if groups == 1 else 4):
         return "plain"
-    return f"packed{packed_width(row, columns, dtype, target)}"
+    return f"packed{packed_width(row, columns, dtype, target, channels)}"
 
 
 def _spread(name: str, given: tuple[int, ...], rank: int) -> tuple[int, ...]:

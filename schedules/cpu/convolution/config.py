@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from taskmap.ir.construct import product, static_size
+from taskmap.ir.construct import constant_value, product, static_size
 from taskmap.ir.nodes import Binary, Cast, Dim, Load
 from taskmap.ir.target import Target
 from taskmap.ir.types import compute_type
@@ -18,6 +18,7 @@ from taskmap.schedules.common.config_text import ConfigText
 from taskmap.schedules.common.convolution_geometry import Convolution, is_matrix_product
 from taskmap.schedules.common.stack_limit import STACK_BYTES
 from taskmap.schedules.cpu.convolution.base import INPUT_TILE_BYTES
+from taskmap.schedules.cpu.convolution.dot_tile import dot_registers, dot_rows, suits_dots
 from taskmap.schedules.cpu.convolution.input_tile import InputTile
 from taskmap.schedules.cpu.matmul.config import registers
 from taskmap.schedules.cpu.matmul.microkernel import WRITTEN_OUT, Tile, choose_tile, tile_cost, tiles
@@ -79,9 +80,22 @@ def packed_width(c: Convolution) -> int | None:
     w = c.w
     while isinstance(w, Cast):
         w = w.a
-    if not isinstance(w, Load) or not isinstance(w.indices[-1], Binary) or w.indices[-1].op != "mod":
+    if not isinstance(w, Load):
+        return None
+    if len(w.indices) > len(c.order) + 2 and constant_value(w.indices[-1]) == 0:
+        return 1  # a panel more than the weights of the model have
+    if not isinstance(w.indices[-1], Binary) or w.indices[-1].op != "mod":
         return None
     return static_size(w.buffer.shape[-1])
+
+
+def by_dots(c: Convolution, target: Target) -> bool:
+    """True if the weights are packed for a tile of dot products (``dot_tile``)."""
+    return packed_width(c) == 1 and suits_dots(c.out_channels, c.channels, target.lanes(element_bytes(c)))
+
+
+def _registers(tile: Tile, c: Convolution, target: Target) -> int:
+    return dot_registers(tile.rows, c.out_channels) if by_dots(c, target) else registers(tile, target)
 
 
 def validity(config: ConvolutionConfig, c: Convolution, target: Target) -> str | None:
@@ -90,11 +104,14 @@ def validity(config: ConvolutionConfig, c: Convolution, target: Target) -> str |
     width = config.width(target.lanes(size))
     if min(tile.rows, tile.vectors, config.rows, config.columns, config.panels) < 1:
         return "every size is at least 1"
-    needed, have = registers(tile, target), target.vector_registers
+    needed, have = _registers(tile, c, target), target.vector_registers
     if needed > have:
         return f"a tile of {tile.rows} columns × {tile.vectors} vectors takes {needed} registers, but there are {have}"
     packed = packed_width(c)
-    if packed is not None and packed != width and config != default(c, target):
+    if by_dots(c, target):
+        if tile.vectors != 1:
+            return f"dot products have no tile of {tile.vectors} vectors"
+    elif packed is not None and packed != width and config != default(c, target):
         return f"the weights are packed in panels of {packed} channels, but the tile has {width}"
     panels = -(-c.out_channels // width)
     if config.panels > panels:
@@ -121,7 +138,10 @@ def default(c: Convolution, target: Target) -> ConvolutionConfig:
     lanes = target.lanes(size)
     extent: Dim = product([c.batch, *c.out]) if is_matrix_product(c) else c.steps(2)
     tile = choose_tile(extent, c.out_channels, target, lanes)
-    if 0 < depth(c) <= WRITTEN_OUT:
+    dots = by_dots(c, target)
+    if dots:
+        tile = Tile(dot_rows(static_size(extent), c.out_channels, target), 1)
+    elif 0 < depth(c) <= WRITTEN_OUT:
         tile = Tile(min(tile.rows, _SUMS_WRITTEN_OUT // tile.vectors), tile.vectors)
     width = tile.vectors * lanes
     panels = -(-c.out_channels // width)
@@ -139,7 +159,7 @@ def default(c: Convolution, target: Target) -> ConvolutionConfig:
 
     def cost(rows: int, chunk: int, extent: int, images: int) -> float:
         fill = InputTile(c, rows, columns, depth(c)).size / 8
-        per_panel = columns * k * width / lanes
+        per_panel = columns * k * (c.out_channels if dots else width) / lanes
         parts = blocks(panels, chunk)
         work = [fill + p * (r * per_panel + streamed) for r in blocks(extent, rows) for p in parts]
         return makespan(work * images, cores) / extent
@@ -196,6 +216,9 @@ def _tiles(first: ConvolutionConfig, c: Convolution, target: Target) -> list[Til
     packed = packed_width(c)
     widths = {t.vectors for t in tiles(target)} if packed is None else {-(-packed // lanes)}
     extent = static_size(c.steps(2)) or _LONGEST_ROW
+    if by_dots(c, target):
+        most = dot_rows(None, c.out_channels, target)
+        return [first.tile, *(Tile(h, 1) for h in range(min(most, extent), 0, -1) if h != first.tile.rows)][:_HEIGHTS]
     found = [first.tile]
     for vectors in sorted(widths):
         heights = [

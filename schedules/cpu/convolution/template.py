@@ -7,7 +7,7 @@
 The microkernel's rows are neighbouring columns of one output row, its columns are output channels, and its sum runs
 over the window and the input channels. A transposed convolution has several phases (``StridePhase``), any other one.
 Symbolic sizes cost no more than tiles that are computed in full and stored in part. A depthwise convolution has no
-channels to sum: its template is ``depthwise``.
+channels to sum: its template is ``depthwise``. With few output channels the microkernel is ``dot_tile``.
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ from taskmap.schedules.common.epilogue import Epilogue
 from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.common.loops import column_groups, parallel_grid
 from taskmap.schedules.cpu.convolution.base import ConvolutionBase, OutputBlock
-from taskmap.schedules.cpu.convolution.config import ConvolutionConfig, default, validity
+from taskmap.schedules.cpu.convolution.config import ConvolutionConfig, by_dots, default, validity
 from taskmap.schedules.cpu.convolution.depthwise import Depthwise
 from taskmap.schedules.cpu.convolution.depthwise_config import DepthwiseConfig, depthwise_default, depthwise_validity
+from taskmap.schedules.cpu.convolution.dot_tile import emit_dots
 from taskmap.schedules.cpu.convolution.input_tile import InputTile
 from taskmap.schedules.cpu.matmul.microkernel import Tile, chain_of, emit_tile
 
@@ -181,7 +182,9 @@ class Dense(ConvolutionBase):
             chain = chain_of(static_size(product(k)), self.accumulate)
 
             def multiply(local: Inliner, y: Expr, x0: Expr, size: int, stored: Dim) -> None:
-                out = b.allocate("tile", self.accumulate, (size, width), init=0.0 if chain else None)
+                out = b.allocate(
+                    "tile", self.accumulate, (size, width), init=0.0 if chain and not by_dots(c, self.target) else None
+                )
 
                 def left(at: Sequence[Expr], i: Expr, deep: Inliner) -> Expr:
                     *tap, ch = at
@@ -195,7 +198,10 @@ class Dense(ConvolutionBase):
                     axes = c.axes(block.image, block.group * c.out_channels + channel + j, zero)
                     return deep.expand(c.w, {**axes, **c.taps(ch, self.kernel_at(phase, tap))})
 
-                emit_tile(b, local, size, groups, k, left, right, out, self.accumulate, chain=chain)
+                if by_dots(c, self.target):
+                    emit_dots(b, local, (size, width), k, left, right, out, self.accumulate, self.lanes)
+                else:
+                    emit_tile(b, local, size, groups, k, left, right, out, self.accumulate, chain=chain)
 
                 def position(i: Expr, j: Expr) -> dict[Var, Expr]:
                     oc = block.group * c.out_channels + channel + j

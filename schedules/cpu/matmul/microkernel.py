@@ -127,7 +127,7 @@ def emit_tile(
             else:
                 b.fill(acc, 0.0)
             inside = part.nested()
-            with _steps(b, extents) as steps:
+            with steps_over(b, extents) as steps:
                 for v, extent in zip(steps, extents, strict=True):
                     inside.bind(v, extent)
                 at = position(steps)
@@ -185,7 +185,7 @@ def _parts(b: Builder, values: Inliner, k: Sequence[Dim], chain: int) -> Iterato
 
 
 @contextmanager
-def _steps(b: Builder, k: Sequence[Dim]) -> Iterator[tuple[Expr, ...]]:
+def steps_over(b: Builder, k: Sequence[Dim]) -> Iterator[tuple[Expr, ...]]:
     """Loops over the summed axes. The C compiler unrolls the inner ones if they make few iterations together, because
     the processor would mispredict their ends."""
     rounds = 1
