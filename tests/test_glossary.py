@@ -23,7 +23,7 @@ PLAIN = set(
     model multiple name net object order out page parameter path pattern piece pool port position ratio read reader
     report request resource result row
     run setting simplifier size source split storage structure style symbol table tensor text transpose type unit value
-    watch writer
+    watch width writer
     """,
     )
 )

@@ -144,5 +144,5 @@ def test_sizes(text: str, count: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "M", "-1K", "1X", "1KK"])
 def test_what_is_no_size(text: str) -> None:
-    with pytest.raises(Exception, match="is no size"):
+    with pytest.raises(Exception, match="is not a size"):
         bytes_of(text)

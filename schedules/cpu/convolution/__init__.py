@@ -3,6 +3,7 @@
     base               common base of the templates: a block of output positions, phase by phase
     input_tile         the padded input tile in a core's local memory
     template           dense convolution
+    dot_tile           the microkernel for few output channels: vectors along the sum
     depthwise          depthwise convolution
     weight_gradient    the gradient of a convolution's weight
     config             configurations of the dense template: validity, default, space

@@ -8,7 +8,7 @@ from taskmap.ir.nodes import Cast, Expr
 from taskmap.ir.task import Task
 from taskmap.ir.types import ALL_DTYPES
 from taskmap.ir.visit import walk_exprs
-from taskmap.schedules.cpu import transpose
+from taskmap.schedules.common import transpose_domain
 from tests.schedules.interpreting import check_every_pass
 from tests.schedules.random_tasks import elementwise_case
 from tests.schedules.running import ISAS, TOLERANCE, Case, compare_outputs, isas, run_cases
@@ -35,8 +35,8 @@ def test_random_tasks_on_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     cases = [random_case(seed, isas()[seed % len(isas())], 4096) for seed in range(75)]
     for case, results in zip(cases, run_cases(cases), strict=True):
         compare_outputs(case, results, tolerance(case.task))
-    monkeypatch.setattr(transpose, "_SMALLEST", 16)  # small tensors use tiles as large ones do
-    monkeypatch.setattr(transpose, "_NARROWEST", 2)
+    monkeypatch.setattr(transpose_domain, "_SMALLEST", 16)  # small tensors use tiles as large ones do
+    monkeypatch.setattr(transpose_domain, "_NARROWEST", 2)
     monkeypatch.setattr(transpose, "_LINE_BYTES", 64)
     cases = [random_case(seed, isas()[seed % len(isas())], 2048) for seed in range(100, 145)]
     for case, results in zip(cases, run_cases(cases), strict=True):
