@@ -9,6 +9,7 @@ from taskmap.ir.task import Task
 from taskmap.ir.types import ALL_DTYPES
 from taskmap.ir.visit import walk_exprs
 from taskmap.schedules.common import transpose_domain
+from taskmap.schedules.cpu import transpose
 from tests.schedules.interpreting import check_every_pass
 from tests.schedules.random_tasks import elementwise_case
 from tests.schedules.running import ISAS, TOLERANCE, Case, compare_outputs, isas, run_cases
