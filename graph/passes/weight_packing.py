@@ -32,6 +32,7 @@ class PanelWidth(Protocol):
     def __call__(self, m: Dim, n: Dim, dtype: DType, *, channels: Dim = 0) -> int:
         """``m`` × ``n``: rows and columns. A convolution whose window covers more than one pixel multiplies one row of
         its image at a time, and sums ``channels`` neighbouring values for each pixel of the window."""
+        ...
 
 
 _SMALLEST = 1 << 12

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,12 @@ from taskmap.graph.passes.weight_packing import WEIGHTS_CHANNELS_LAST, PackWeigh
 from taskmap.ir.lower.pipeline import pipeline
 from taskmap.ir.passes import Pass, explain
 from taskmap.ir.target import cpu_target, cuda_target
+from taskmap.schedules import packed_width
 
 PAGE = Path(__file__).parents[3] / "docs" / "passes.md"
 PIPELINES: dict[str, tuple[Pass[Any], ...]] = {
     "graph": PASSES,
-    "graph-cpu": (PackWeights(lambda rows, columns, dtype: 16),),
+    "graph-cpu": (PackWeights(partial(packed_width, target=cpu_target("avx512", 1))),),
     "graph-gpu": (WEIGHTS_CHANNELS_LAST,),
     "cpu": pipeline(cpu_target("avx512", 1)),
     "gpu": pipeline(cuda_target("sm_90a")),
