@@ -9,6 +9,6 @@ extern "C" __global__ void __launch_bounds__(32) tm_pick_33398ae1(
 {
   const int block_x = blockIdx.x;
   const int thread = threadIdx.x;
-  const long long i = (long long)block_x * 32 + thread;  // cuda_kernels.py:134
-  if (i < n) y[i] = tm_checked_index(at[i], m, error) < m ? x[tm_checked_index(at[i], m, error)] : 0.0f;  // cuda_kernels.py:136
+  const long long i = (long long)block_x * 32 + thread;  // cuda_kernels.py:137
+  if (i < n) y[i] = tm_checked_index(at[i], m, error) < m ? x[tm_checked_index(at[i], m, error)] : 0.0f;  // cuda_kernels.py:139
 }
