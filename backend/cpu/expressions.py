@@ -225,7 +225,7 @@ class Expressions(ExpressionWriter[str]):
             truth = f"m{source.bits}x{lanes}" if lanes > 1 else "b8x1"
             return f"tm_cast_{c_type(source)}x{lanes}_to_{truth}({code})"
         if isinstance(e.a, Ramp) and dtype == i32:
-            return self._ramp(e.a, "i32")  # what is added and multiplied wraps as the cast does
+            return self._narrow_ramp(e.a)
         return convert(code, source, dtype, lanes)
 
     def _cast_of_bool(self, e: Cast) -> str:
@@ -251,10 +251,16 @@ class Expressions(ExpressionWriter[str]):
         c, a, b = (self.of(arg) for arg in e.args)
         return instruction.text.format(c=c, a=a, b=b)
 
-    def _ramp(self, e: Ramp, scalar: str = "i64") -> str:
-        t = f"{scalar}x{e.lanes}"
+    def _ramp(self, e: Ramp) -> str:
+        t = f"i64x{e.lanes}"
         base, stride = self.address(e.base), self.address(e.stride)
         return f"(tm_splat_{t}({base}) + tm_iota_{t}() * tm_splat_{t}({stride}))"
+
+    def _narrow_ramp(self, e: Ramp) -> str:
+        """A ramp cast to i32, computed in 32 bits: unsigned, so that it wraps as the cast does."""
+        t, u = f"i32x{e.lanes}", f"u32x{e.lanes}"
+        base, stride = self.address(e.base), self.address(e.stride)
+        return f"(({t})(({u})tm_splat_{t}({base}) + ({u})tm_iota_{t}() * ({u})tm_splat_{t}({stride})))"
 
     def _broadcast(self, e: Broadcast) -> str:
         if e.dtype.is_bool:

@@ -94,7 +94,7 @@ class Proof:
             try:
                 c.binaries[isa] = binary.result()
             except TaskmapError as error:
-                if isinstance(error, KernelResourceError) and "not enough registers" in error.what:
+                if isinstance(error, KernelResourceError) and "runs out of registers" in error.what:
                     c.spilled[isa] = str(error)
                 else:
                     c.failures.append(f"NVRTC for {isa}: {error}")

@@ -205,9 +205,9 @@ def test_what_would_spill_is_no_configuration() -> None:
     p = find_product(subject.case.task)
     assert p is not None
     target, large = cuda("sm_80"), MatmulConfig("mma_m16n8k16_f16_f32", 256, 128, 64, 64, 64, 3, 8)
-    assert why_not(p, large, target) == "a thread needs about 260 registers, and has 255"
+    assert why_not(p, large, target) == "a thread needs about 260 registers, but has 255"
     proof = Proof(1)
-    with pytest.raises(KernelResourceError, match="not enough registers"):
+    with pytest.raises(KernelResourceError, match="runs out of registers"):
         proof.compile(source_of(schedule_config(p, large, target), "sm_80"), "sm_80")
     for neighbour in (replace(large, block_m=128, block_n=256), replace(large, block_k=32)):
         assert why_not(p, neighbour, target) is None

@@ -17,7 +17,7 @@ from taskmap.ir.nodes import Dim
 from taskmap.ir.target import Target
 from taskmap.schedules.common.convolution_geometry import Convolution, StridePhase, is_planar, positions
 from taskmap.schedules.common.loops import column_groups
-from taskmap.schedules.cpu.convolution.config import ConvolutionConfig, depth, element_bytes
+from taskmap.schedules.cpu.convolution.config import ConvolutionConfig, by_dots, depth, element_bytes
 from taskmap.schedules.cpu.convolution.depthwise_config import DepthwiseConfig
 from taskmap.schedules.cpu.convolution.input_tile import InputTile
 from taskmap.schedules.cpu.matmul.config import registers
@@ -99,8 +99,12 @@ class _Dense:
         return self.target.lanes(self.bytes)
 
     @property
+    def planar(self) -> bool:
+        return is_planar(self.c) and not by_dots(self.c, self.target)
+
+    @property
     def input_tile(self) -> InputTile:
-        return InputTile(self.c, self.config.rows, self.config.columns, depth(self.c), is_planar(self.c))
+        return InputTile(self.c, self.config.rows, self.config.columns, depth(self.c), self.planar)
 
     def cycles(self) -> float:
         c, width = self.c, self.config.width(self.lanes)
@@ -143,7 +147,10 @@ class _Dense:
             slower = 1.0
             if c.channels < _FEW_CHANNELS:
                 slower += _SPILL_PENALTY * max(0, registers(tile, self.target) - _UNSPILLED_REGISTERS)
-            multiply = [slower * k * sum(step(height, v) for v, _ in groups) for height in range(tile.rows + 1)]
+            if by_dots(c, self.target):
+                multiply = [k / self.lanes * step(height, width) for height in range(tile.rows + 1)]
+            else:
+                multiply = [slower * k * sum(step(height, v) for v, _ in groups) for height in range(tile.rows + 1)]
             row = 0.0
             for _, many, height in positions(self.columns, tile.rows):
                 seen = phase[0].taps * phase[1].taps * ((height - 1) * phase[2].stride + phase[2].taps)

@@ -20,6 +20,8 @@ from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.cpu.matmul.microkernel import Element, steps_over
 
 _MOST_ROWS = 8
+_MOST_VECTORS = 32
+"""Vectors of input channels: with more, a lane would add too many terms of f32 one after another."""
 
 
 def suits_dots(columns: Dim, channels: Dim, lanes: int) -> bool:
@@ -27,7 +29,7 @@ def suits_dots(columns: Dim, channels: Dim, lanes: int) -> bool:
     output channels would fill at most half a vector, and input channels fill whole ones."""
     if not isinstance(columns, int) or not isinstance(channels, int) or lanes == 1:
         return False
-    return 2 * columns <= lanes and channels > 0 and channels % lanes == 0
+    return 2 * columns <= lanes and 0 < channels <= _MOST_VECTORS * lanes and channels % lanes == 0
 
 
 def dot_registers(rows: int, columns: int) -> int:

@@ -116,7 +116,7 @@ class Dense(ConvolutionBase):
         tile, rows, columns, chunk = self.config.tile, self.config.rows, self.config.columns, self.config.panels
         width = tile.vectors * self.lanes
         panels = -(-c.out_channels // width)
-        input_tile = InputTile(c, rows, columns, c.channels, is_planar(c))
+        input_tile = InputTile(c, rows, columns, c.channels, is_planar(c) and not by_dots(c, self.target))
         values = Inliner(self.task, b)
         chunks = -(-panels // chunk)
         with self.blocks(values, rows, columns, chunks) as (image, group, z, y, x, part):

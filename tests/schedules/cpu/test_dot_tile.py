@@ -32,7 +32,12 @@ GEOMETRIES = {
 }
 
 
-def case(name: str, isa: str, dtype: DType = f32, *, symbolic: bool = False) -> Case:
+def has_dots(made: Case) -> bool:
+    conv = schedulable(made.task)
+    return conv is not None and by_dots(conv, target(made.chosen_isa))
+
+
+def case(name: str, isa: str, dtype: DType = f32, *, symbolic: bool = False, last: bool = True) -> Case:
     batch, inner, rows, columns, outer, window, stride, padding, groups = GEOMETRIES[name]
     dims: dict[Var, int] = {}
     extents: list[Dim] = [batch, rows, columns]
@@ -46,7 +51,7 @@ def case(name: str, isa: str, dtype: DType = f32, *, symbolic: bool = False) -> 
     y = convolution(x, w, (stride,) * 2, (padding,) * 2, (dilation,) * 2, False, (0, 0), groups)
     y = packed(y, PackWeights(partial(packed_width, target=target(isa))))
     z = activations.relu(add_channel_bias(y, tensor(outer, dtype=dtype)))
-    task = fused([z], y, {n: channels_last(*n.shape) for n in (x, z)})
+    task = fused([z], y, {n: channels_last(*n.shape) for n in (x, z)} if last else {})
     chance = random.Random(name)
     arrays = [random_array(chance, b.dtype, [size_of(d, dims) for d in b.shape]) for b in task.inputs]
     return Case(task, arrays, dims, isa)
@@ -56,15 +61,24 @@ def case(name: str, isa: str, dtype: DType = f32, *, symbolic: bool = False) -> 
 def test_results(symbolic: bool) -> None:
     cases = [case(name, isa, symbolic=symbolic) for name in GEOMETRIES for isa in isas()]
     check(cases, LIMITS)
+    assert sum(map(has_dots, cases)) >= 4
 
 
 @pytest.mark.parametrize("dtype", [f64, f16, bf16], ids=str)
 def test_types(dtype: DType) -> None:
-    check([case(name, isas()[-1], dtype) for name in ("detector head", "one output channel")], LIMITS)
+    cases = [case(name, isa, dtype) for name in ("dilated", "5x5") for isa in isas()]
+    check(cases, LIMITS)
+    assert dtype == bf16 or any(has_dots(c) for c in cases)
+
+
+def test_an_image_whose_columns_are_contiguous() -> None:
+    check([case("detector head", isa, last=False) for isa in isas()], LIMITS)
 
 
 def test_in_the_interpreter_after_every_pass() -> None:
-    check_every_pass(case("one output channel", "avx2"), LIMITS)
+    made = case("5x5", "avx2")
+    assert has_dots(made)
+    check_every_pass(made, LIMITS)
 
 
 def test_the_sum_runs_along_vectors() -> None:
@@ -95,3 +109,4 @@ def test_wide_outputs_and_odd_channels_keep_panels_of_vectors() -> None:
     assert packed_width(32, 5, f32, t, channels=60) == 16
     assert packed_width(32, 5, f32, t) == 16
     assert packed_width(32, 4, f64, t, channels=8) == 1
+    assert packed_width(32, 5, f32, t, channels=2048) == 16

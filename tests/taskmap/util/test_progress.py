@@ -96,7 +96,7 @@ def test_commands_say_that_they_load_and_read(monkeypatch: pytest.MonkeyPatch, t
             waits.append(what)
         yield
 
-    for place in ("cli.loading", "onnx_model", "onnx_program"):
+    for place in ("cli.loading", "onnx.model", "onnx.program"):
         monkeypatch.setattr(f"taskmap.{place}.waiting", noted)
     node = onnx.helper.make_node("Relu", ["x"], ["y"])
     x, y = (onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [3]) for n in "xy")
