@@ -81,6 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             status = int(import_module(f"taskmap.cli.{_HOME.get(known.command, known.command)}").main(known.rest))
             if interrupted():
                 raise KeyboardInterrupt
+            sys.stdout.flush()  # a reader that has gone is noticed here, not when Python exits
             return status
     except TaskmapError as error:
         if wants_json(known.rest):
