@@ -23,6 +23,7 @@ It imports everything; nothing imports it.
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -60,6 +61,8 @@ In Python: torch.compile(model, backend="taskmap")"""
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns its exit status."""
+    if sys.stdout is None:  # the caller has closed it
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     parser = Parser(
         prog="taskmap",
         description="A tensor compiler built on task mappings: it compiles models for this machine and runs them.",
@@ -81,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             status = int(import_module(f"taskmap.cli.{_HOME.get(known.command, known.command)}").main(known.rest))
             if interrupted():
                 raise KeyboardInterrupt
-            sys.stdout.flush()  # a reader that has gone is noticed here, not when Python exits
+            sys.stdout.flush()  # failures are noticed here, not when Python exits
             return status
     except TaskmapError as error:
         if wants_json(known.rest):
@@ -93,6 +96,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("taskmap: interrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader has closed the pipe; Python must not complain when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()  # the reader has closed the pipe
         return 0
+    except OSError as error:
+        if error.filename is not None or error.errno not in (errno.ENOSPC, errno.EIO, errno.EDQUOT):
+            raise
+        _drop_output()
+        print(f"taskmap: cannot write the output: {error.strerror}", file=sys.stderr)
+        return 2
+
+
+def _drop_output() -> None:
+    """Python must not complain when it flushes the rest at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -221,3 +221,14 @@ def test_tune_refuses_operators_that_are_none(
 ) -> None:
     assert main(arguments) == 2
     assert message in capsys.readouterr().err
+
+
+def test_an_output_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    with open("/dev/full", "w") as full:
+        child = start("cache", "list", folder=tmp_path, stdout=full, stderr=subprocess.PIPE)
+    assert child.stderr is not None
+    complaints = child.stderr.read()
+    child.stderr.close()
+    assert child.wait(timeout=60) == 2
+    assert "cannot write the output" in complaints
+    assert "Traceback" not in complaints
