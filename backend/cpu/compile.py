@@ -8,7 +8,7 @@ import shlex
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,6 +24,7 @@ from taskmap.backend.store.key import KernelSource, kernel_key, key_parts
 from taskmap.backend.store.objects import KernelStore, StoredKernel
 from taskmap.backend.store.scratch import Scratch
 from taskmap.ir.errors import CompilerFailedError
+from taskmap.ir.util.waiting import each_done
 
 _log = logging.getLogger(__name__)
 _UNITS_PER_JOB = 2  # units never take equally long: a second round balances them
@@ -279,7 +280,7 @@ class _Session:
 
     def collect(self, wanted: int, counters: Counters, progress: Progress | None) -> None:
         """Stores and loads started units as they become ready."""
-        for future in as_completed(self._running):
+        for future in each_done(self._running):
             unit = self._running[future]
             self._adopt(unit, future.result())
             counters.add(kernels_compiled=len(unit.kernels), units_compiled=1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +18,7 @@ from taskmap.backend.cuda.toolchain import CudaToolchain
 from taskmap.backend.store.key import KernelSource, kernel_key, key_parts
 from taskmap.backend.store.objects import KernelStore, StoredKernel
 from taskmap.ir.errors import CompilerFailedError, KernelResourceError
+from taskmap.ir.util.waiting import each_done
 
 SUFFIX = ".cubin"
 """The ending of the store's files that hold machine code for GPUs."""
@@ -96,7 +97,7 @@ class CudaCompiler:
         CompilerFailedError as compile_cuda."""
         running, self._running = self._running, {}
         found: dict[str, KernelResourceError] = {}
-        for future in as_completed(running):
+        for future in each_done(running):
             source = running[future]
             try:
                 self._adopt(source, future)
@@ -110,7 +111,7 @@ class CudaCompiler:
     def finish(self, progress: Progress | None = None) -> dict[str, CudaBinary]:
         """The binaries of all kernels that were added. Raises as compile_cuda."""
         try:
-            for future in as_completed(self._running):
+            for future in each_done(self._running):
                 self._adopt(self._running[future], future)
                 if progress is not None:
                     progress(len(self._made), len(self._wanted))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from taskmap.backend.sim.launch import SimLauncher
 from taskmap.backend.store.objects import KernelStore
 from taskmap.ir.errors import CompilerNotFoundError, TaskmapError, UnsupportedError
 from taskmap.ir.target import Target
+from taskmap.ir.util.waiting import each_done
 from taskmap.options import Options
 from taskmap.targets.choose import simulated_target
 from taskmap.targets.devices import CPU
@@ -94,7 +95,7 @@ class SimBuilder:
         if self._waiting:
             self._submit()
         built: dict[str, SimKernel] = {}
-        for future in as_completed(self._running):
+        for future in each_done(self._running):
             built |= {kernel.source.symbol: kernel for kernel in future.result()}
             show(len(built), len(self._wanted))
         kernels = {symbol: built[symbol] for symbol in self._wanted}

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from taskmap.backend.cpu.toolchain import Family, Safer, Toolchain
 from taskmap.ir.target import Target
+from taskmap.ir.util.waiting import each_done
 from taskmap.trust.corpus import Sample, samples
 from taskmap.trust.trial import faults
 from taskmap.trust.verdict import Climb, Fault, Flags, Outcome, UntriedError
@@ -35,6 +36,8 @@ def climb(toolchain: Toolchain, target: Target) -> Outcome:
         running: list[Future[Climb]] = []
         for integers in (True, False):  # the first batch compiles while the second is generated
             running.append(pool.submit(_climb, toolchain, list(samples(target, integers=integers)), integers))
+        for _ in each_done(running):
+            pass
         return Outcome(running[0].result(), running[1].result())
 
 

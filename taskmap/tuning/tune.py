@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from concurrent.futures import Executor, Future
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 
 from taskmap.ir.target import Target
+from taskmap.ir.util.waiting import first_done
 from taskmap.schedules import Problem, Space, space_of
 from taskmap.tuning.database import Database
 from taskmap.tuning.job import Failure, Job, JobOutcome, Setting
@@ -265,7 +266,7 @@ class _Race:
             pending[self.workers.submit(job)] = job
         while pending:
             left = max(0.0, self.deadline - time.monotonic())
-            done, _ = wait(pending, timeout=left, return_when=FIRST_COMPLETED)
+            done = first_done(pending, left)
             if not done and not self.gave_up(pending):
                 continue
             for future in done:
@@ -283,7 +284,7 @@ class _Race:
         for future in [f for f, job in pending.items() if not job.samples and f.cancel()]:
             del pending[future]
         if pending:
-            wait(pending, return_when=FIRST_COMPLETED)
+            first_done(pending)
         return not pending
 
     def measuring(self, configs: Iterable[str], samples: int) -> Job:

@@ -19,6 +19,12 @@ pytestmark = pytest.mark.usefixtures("cache_dir")
 
 ROOT = Path(__file__).parents[3]
 FACTORS = (2, 3, 5, 7)
+# The signal reaches a thread that sleeps, and the main thread, which waits for a compiler, is not woken by it.
+ELSEWHERE = """\
+import threading, time
+threading.Thread(target=time.sleep, args=(100,), daemon=True).start()
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+"""
 # A shell's background job ignores interrupts, and so would its children.
 PROGRAM = f"""\
 import signal
@@ -37,14 +43,14 @@ print(counters.snapshot().kernels_compiled)
 """
 
 
-def start(temporary: Path, compiler: Path | None = None) -> "subprocess.Popen[str]":
-    """A process that compiles, loads and checks the kernels in the store of this test."""
+def start(temporary: Path, compiler: Path | None = None, *, first: str = "") -> "subprocess.Popen[str]":
+    """A process that compiles, loads and checks the kernels in the store of this test; `first`: code before."""
     temporary.mkdir(exist_ok=True)
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(temporary)}
     if compiler is not None:
         environment["TASKMAP_CC"] = str(compiler)
     return subprocess.Popen(
-        [sys.executable, "-c", PROGRAM],
+        [sys.executable, "-c", PROGRAM.replace("counters =", f"{first}counters =", 1)],
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -114,13 +120,17 @@ def test_killed_at_any_moment(tmp_path: Path, delay: float, caplog: pytest.LogCa
     assert not caplog.records  # nothing that was half-written could be found
 
 
-def test_an_interrupt_ends_the_compilers_and_leaves_nothing(tmp_path: Path, cache_dir: Path) -> None:
+@pytest.mark.parametrize("first", ["", ELSEWHERE], ids=["here", "elsewhere"])
+def test_an_interrupt_ends_the_compilers_and_leaves_nothing(tmp_path: Path, cache_dir: Path, first: str) -> None:
     before = {path for path in cache_dir.rglob("*") if path.is_file()}
     log = tmp_path / "log"
-    process = start(tmp_path / "tmp", slow_compiler(tmp_path, 60, log))
+    process = start(tmp_path / "tmp", slow_compiler(tmp_path, 60, log), first=first)
     wait_for(log)
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=20)
+    try:
+        _, errors = process.communicate(timeout=40)
+    finally:
+        process.kill()  # a test that fails leaves no process to the next ones
     assert "KeyboardInterrupt" in errors
     assert process.returncode != 0
     for line in log.read_text().split():
