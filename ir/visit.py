@@ -13,94 +13,60 @@ from typing import Any, TypeVar
 from typing import cast as typed
 
 from taskmap.ir import construct as make
-from taskmap.ir.nodes import (
-    Allocate,
-    Barrier,
-    Binary,
-    Body,
-    Broadcast,
-    Buffer,
-    Call,
-    Cast,
-    Compare,
-    Const,
-    Dim,
-    Evaluate,
-    Expr,
-    For,
-    If,
-    Intrinsic,
-    Invoke,
-    LaneReduce,
-    Let,
-    Load,
-    MappedFor,
-    MatMul,
-    Move,
-    Ramp,
-    Reduce,
-    Region,
-    Scatter,
-    Select,
-    Stmt,
-    Store,
-    TensorMap,
-    Unary,
-    Var,
-)
+from taskmap.ir import nodes as ir
 from taskmap.ir.recurrence import Recurrence
 
-ExprMap = Callable[[Expr], Expr]
-Node = TypeVar("Node", Expr, Body)
+ExprMap = Callable[[ir.Expr], ir.Expr]
+Node = TypeVar("Node", ir.Expr, ir.Body)
 
 
-def _symbolic(dims: Sequence[Dim]) -> tuple[Expr, ...]:
-    return tuple(d for d in dims if isinstance(d, Expr))
+def _symbolic(dims: Sequence[ir.Dim]) -> tuple[ir.Expr, ...]:
+    return tuple(d for d in dims if isinstance(d, ir.Expr))
 
 
-def _with_symbolic(dims: Sequence[Dim], kids: Iterator[Expr]) -> tuple[Dim, ...]:
-    return tuple(_plain(next(kids)) if isinstance(d, Expr) else d for d in dims)
+def _with_symbolic(dims: Sequence[ir.Dim], kids: Iterator[ir.Expr]) -> tuple[ir.Dim, ...]:
+    return tuple(_plain(next(kids)) if isinstance(d, ir.Expr) else d for d in dims)
 
 
-def _plain(dim: Expr) -> Dim:
+def _plain(dim: ir.Expr) -> ir.Dim:
     value = make.constant_value(dim)
     return dim if value is None else int(value)
 
 
-_CHILDREN: dict[type, Callable[[Any], tuple[Expr, ...]]] = {
-    Const: lambda e: (),
-    Var: lambda e: (),
-    Unary: lambda e: (e.a,),
-    Binary: lambda e: (e.a, e.b),
-    Compare: lambda e: (e.a, e.b),
-    Select: lambda e: (e.cond, e.a, e.b),
-    Cast: lambda e: (e.a,),
-    Load: lambda e: e.indices,
-    Call: lambda e: e.args,
-    Ramp: lambda e: (e.base, e.stride),
-    Broadcast: lambda e: (e.a,),
-    LaneReduce: lambda e: (e.a,),
-    Intrinsic: lambda e: e.args,
-    Reduce: lambda e: (e.body, *_symbolic([extent for _, extent in e.axes])),
-    Scatter: lambda e: (e.initial, e.body, *e.here, *e.at, *_symbolic([extent for _, extent in e.axes])),
+_CHILDREN: dict[type, Callable[[Any], tuple[ir.Expr, ...]]] = {
+    ir.Const: lambda e: (),
+    ir.Var: lambda e: (),
+    ir.Unary: lambda e: (e.a,),
+    ir.Binary: lambda e: (e.a, e.b),
+    ir.Compare: lambda e: (e.a, e.b),
+    ir.Select: lambda e: (e.cond, e.a, e.b),
+    ir.Cast: lambda e: (e.a,),
+    ir.Load: lambda e: e.indices,
+    ir.Call: lambda e: e.args,
+    ir.Ramp: lambda e: (e.base, e.stride),
+    ir.Broadcast: lambda e: (e.a,),
+    ir.LaneReduce: lambda e: (e.a,),
+    ir.Intrinsic: lambda e: e.args,
+    ir.Reduce: lambda e: (e.body, *_symbolic([extent for _, extent in e.axes])),
+    ir.Scatter: lambda e: (e.initial, e.body, *e.here, *e.at, *_symbolic([extent for _, extent in e.axes])),
     Recurrence: lambda e: (*e.values, *e.initial, e.row, *e.here, *_symbolic([extent for _, extent in e.bound])),
 }
 
 
-def _rebuild_reduce(e: Reduce, kids: Sequence[Expr]) -> Expr:
+def _rebuild_reduce(e: ir.Reduce, kids: Sequence[ir.Expr]) -> ir.Expr:
     extents = _with_symbolic([extent for _, extent in e.axes], iter(kids[1:]))
-    return Reduce(e.op, tuple((var, n) for (var, _), n in zip(e.axes, extents, strict=True)), kids[0], e.dtype)
+    return ir.Reduce(e.op, tuple((var, n) for (var, _), n in zip(e.axes, extents, strict=True)), kids[0], e.dtype)
 
 
-def _rebuild_scatter(e: Scatter, kids: Sequence[Expr]) -> Expr:
+def _rebuild_scatter(e: ir.Scatter, kids: Sequence[ir.Expr]) -> ir.Expr:
     rank = len(e.here)
     here, at, rest = kids[2 : 2 + rank], kids[2 + rank : 2 + 2 * rank], iter(kids[2 + 2 * rank :])
     extents = _with_symbolic([extent for _, extent in e.axes], rest)
     axes = tuple((var, n) for (var, _), n in zip(e.axes, extents, strict=True))
-    return Scatter(e.op, tuple(here), kids[0], axes, tuple(at), kids[1], e.dtype)
+    return ir.Scatter(e.op, tuple(here), kids[0], axes, tuple(at), kids[1], e.dtype)
 
 
-def _rebuild_recurrence(e: Recurrence, kids: Sequence[Expr]) -> Expr:
+def _rebuild_recurrence(e: Recurrence, kids: Sequence[ir.Expr]) -> ir.Expr:
     rest = iter(kids)
     values, initial = (tuple(next(rest) for _ in old) for old in (e.values, e.initial))
     row, here = next(rest), tuple(next(rest) for _ in e.here)
@@ -109,30 +75,30 @@ def _rebuild_recurrence(e: Recurrence, kids: Sequence[Expr]) -> Expr:
     return replace(e, values=values, initial=initial, row=row, here=here, axes=axes, steps=steps)
 
 
-_REBUILD: dict[type, Callable[[Any, Sequence[Expr]], Expr]] = {
-    Unary: lambda e, k: make.unary(e.op, k[0]),
-    Binary: lambda e, k: make.binary(e.op, k[0], k[1]),
-    Compare: lambda e, k: make.compare(e.op, k[0], k[1]),
-    Select: lambda e, k: make.select(k[0], k[1], k[2]),
-    Cast: lambda e, k: make.cast(k[0], e.dtype),
-    Load: lambda e, k: make.load(e.buffer, k),
-    Call: lambda e, k: make.call(e.name, *k, dtype=e.dtype),
-    Ramp: lambda e, k: make.ramp(k[0], k[1], e.lanes),
-    Broadcast: lambda e, k: make.widen(k[0], e.lanes),
-    LaneReduce: lambda e, k: make.lane_reduce(e.op, k[0]),
-    Intrinsic: lambda e, k: Intrinsic(e.instruction, tuple(k), e.dtype, e.lanes),
-    Reduce: _rebuild_reduce,
-    Scatter: _rebuild_scatter,
+_REBUILD: dict[type, Callable[[Any, Sequence[ir.Expr]], ir.Expr]] = {
+    ir.Unary: lambda e, k: make.unary(e.op, k[0]),
+    ir.Binary: lambda e, k: make.binary(e.op, k[0], k[1]),
+    ir.Compare: lambda e, k: make.compare(e.op, k[0], k[1]),
+    ir.Select: lambda e, k: make.select(k[0], k[1], k[2]),
+    ir.Cast: lambda e, k: make.cast(k[0], e.dtype),
+    ir.Load: lambda e, k: make.load(e.buffer, k),
+    ir.Call: lambda e, k: make.call(e.name, *k, dtype=e.dtype),
+    ir.Ramp: lambda e, k: make.ramp(k[0], k[1], e.lanes),
+    ir.Broadcast: lambda e, k: make.widen(k[0], e.lanes),
+    ir.LaneReduce: lambda e, k: make.lane_reduce(e.op, k[0]),
+    ir.Intrinsic: lambda e, k: ir.Intrinsic(e.instruction, tuple(k), e.dtype, e.lanes),
+    ir.Reduce: _rebuild_reduce,
+    ir.Scatter: _rebuild_scatter,
     Recurrence: _rebuild_recurrence,
 }
 
 
-def children(expr: Expr) -> tuple[Expr, ...]:
+def children(expr: ir.Expr) -> tuple[ir.Expr, ...]:
     """The direct subexpressions of ``expr``, in order; a Reduce gives its body, then its symbolic extents."""
     return _CHILDREN[type(expr)](expr)
 
 
-def rebuild(expr: Expr, kids: Sequence[Expr]) -> Expr:
+def rebuild(expr: ir.Expr, kids: Sequence[ir.Expr]) -> ir.Expr:
     """``expr`` with other children, as the constructors would make it; ``expr`` itself if none differs.
 
     A scalar child that became a vector makes the node a vector.
@@ -142,21 +108,21 @@ def rebuild(expr: Expr, kids: Sequence[Expr]) -> Expr:
     return _REBUILD[type(expr)](expr, kids)
 
 
-def map_expr(expr: Expr, fn: Callable[[Expr], Expr | None]) -> Expr:
+def map_expr(expr: ir.Expr, fn: Callable[[ir.Expr], ir.Expr | None]) -> ir.Expr:
     """Apply ``fn`` to every node, children first; it sees the rebuilt node and returns its replacement, or None."""
     return _map_expr(expr, fn, {})
 
 
-def expr_map(fn: Callable[[Expr], Expr | None]) -> ExprMap:
+def expr_map(fn: Callable[[ir.Expr], ir.Expr | None]) -> ExprMap:
     """``map_expr`` with ``fn``, for many expressions that share parts and outlive the map: each part is visited once.
 
     ``fn`` must return the same result for a node wherever it occurs.
     """
-    done: dict[int, Expr] = {}
+    done: dict[int, ir.Expr] = {}
     return lambda expr: _map_expr(expr, fn, done)
 
 
-def _map_expr(expr: Expr, fn: Callable[[Expr], Expr | None], done: dict[int, Expr]) -> Expr:
+def _map_expr(expr: ir.Expr, fn: Callable[[ir.Expr], ir.Expr | None], done: dict[int, ir.Expr]) -> ir.Expr:
     """``done`` holds results by the identity of their nodes, which must stay alive as long as it does."""
     stack = [expr]
     while stack:
@@ -179,12 +145,12 @@ def _map_expr(expr: Expr, fn: Callable[[Expr], Expr | None], done: dict[int, Exp
     return done[id(expr)]
 
 
-def walk_exprs(root: Expr | Stmt | Body) -> Iterator[Expr]:
+def walk_exprs(root: ir.Expr | ir.Stmt | ir.Body) -> Iterator[ir.Expr]:
     """Every expression node under an expression, a statement or a body, parents first, a shared node once.
 
     Extents, region corners and symbolic sizes are included; the shapes of loaded buffers are not.
     """
-    if not isinstance(root, Expr):
+    if not isinstance(root, ir.Expr):
         seen: set[int] = set()
         for stmt in walk_stmts(root):
             for expr in stmt_exprs(stmt):
@@ -193,7 +159,7 @@ def walk_exprs(root: Expr | Stmt | Body) -> Iterator[Expr]:
     yield from _walk(root, set())
 
 
-def _walk(expr: Expr, seen: set[int]) -> Iterator[Expr]:
+def _walk(expr: ir.Expr, seen: set[int]) -> Iterator[ir.Expr]:
     stack = [expr]
     while stack:
         node = stack.pop()
@@ -204,88 +170,88 @@ def _walk(expr: Expr, seen: set[int]) -> Iterator[Expr]:
         stack.extend(reversed(_CHILDREN[type(node)](node)))
 
 
-def _region_exprs(region: Region) -> tuple[Expr, ...]:
+def _region_exprs(region: ir.Region) -> tuple[ir.Expr, ...]:
     return (*region.start, *_symbolic(region.shape))
 
 
-def _map_dim(dim: Dim, fn: ExprMap) -> Dim:
-    return _plain(fn(dim)) if isinstance(dim, Expr) else dim
+def _map_dim(dim: ir.Dim, fn: ExprMap) -> ir.Dim:
+    return _plain(fn(dim)) if isinstance(dim, ir.Expr) else dim
 
 
-def _map_region(region: Region, fn: ExprMap) -> Region:
+def _map_region(region: ir.Region, fn: ExprMap) -> ir.Region:
     start = tuple(fn(e) for e in region.start)
-    return Region(region.buffer, start, tuple(_map_dim(d, fn) for d in region.shape))
+    return ir.Region(region.buffer, start, tuple(_map_dim(d, fn) for d in region.shape))
 
 
-def _invoke_exprs(s: Invoke) -> tuple[Expr, ...]:
-    found: list[Expr] = []
+def _invoke_exprs(s: ir.Invoke) -> tuple[ir.Expr, ...]:
+    found: list[ir.Expr] = []
     for operand in s.operands:
-        if isinstance(operand, Region):
+        if isinstance(operand, ir.Region):
             found.extend(_region_exprs(operand))
-        elif isinstance(operand, Expr):
+        elif isinstance(operand, ir.Expr):
             found.append(operand)
     return tuple(found)
 
 
-def _map_operand(operand: Region | Expr | TensorMap, fn: ExprMap) -> Region | Expr | TensorMap:
-    if isinstance(operand, Region):
+def _map_operand(operand: ir.Region | ir.Expr | ir.TensorMap, fn: ExprMap) -> ir.Region | ir.Expr | ir.TensorMap:
+    if isinstance(operand, ir.Region):
         return _map_region(operand, fn)
-    return fn(operand) if isinstance(operand, Expr) else operand
+    return fn(operand) if isinstance(operand, ir.Expr) else operand
 
 
-_STMT_EXPRS: dict[type, Callable[[Any], tuple[Expr, ...]]] = {
-    Store: lambda s: (*s.indices, s.value),
-    For: lambda s: (s.extent,),
-    MappedFor: lambda s: (s.worker,),
-    If: lambda s: (s.cond,),
-    Let: lambda s: (s.value,),
-    Allocate: lambda s: (),
-    Barrier: lambda s: (),
-    Evaluate: lambda s: (s.value,),
-    Invoke: _invoke_exprs,
-    Move: lambda s: (*_region_exprs(s.dst), *_region_exprs(s.src), *([] if s.worker is None else [s.worker])),
-    MatMul: lambda s: (*_region_exprs(s.c), *_region_exprs(s.a), *_region_exprs(s.b)),
+_STMT_EXPRS: dict[type, Callable[[Any], tuple[ir.Expr, ...]]] = {
+    ir.Store: lambda s: (*s.indices, s.value),
+    ir.For: lambda s: (s.extent,),
+    ir.MappedFor: lambda s: (s.worker,),
+    ir.If: lambda s: (s.cond,),
+    ir.Let: lambda s: (s.value,),
+    ir.Allocate: lambda s: (),
+    ir.Barrier: lambda s: (),
+    ir.Evaluate: lambda s: (s.value,),
+    ir.Invoke: _invoke_exprs,
+    ir.Move: lambda s: (*_region_exprs(s.dst), *_region_exprs(s.src), *([] if s.worker is None else [s.worker])),
+    ir.MatMul: lambda s: (*_region_exprs(s.c), *_region_exprs(s.a), *_region_exprs(s.b)),
 }
 
-_MAP_STMT_EXPRS: dict[type, Callable[[Any, ExprMap], Stmt]] = {
-    Store: lambda s, fn: Store(s.buffer, tuple([fn(e) for e in s.indices]), fn(s.value), s.source),
-    For: lambda s, fn: replace(s, extent=fn(s.extent)),
-    MappedFor: lambda s, fn: replace(s, worker=fn(s.worker)),
-    If: lambda s, fn: replace(s, cond=fn(s.cond)),
-    Let: lambda s, fn: Let(s.var, fn(s.value), s.source),
-    Evaluate: lambda s, fn: replace(s, value=fn(s.value)),
-    Invoke: lambda s, fn: replace(s, operands=tuple([_map_operand(o, fn) for o in s.operands])),
-    Move: lambda s, fn: replace(
+_MAP_STMT_EXPRS: dict[type, Callable[[Any, ExprMap], ir.Stmt]] = {
+    ir.Store: lambda s, fn: ir.Store(s.buffer, tuple([fn(e) for e in s.indices]), fn(s.value), s.source),
+    ir.For: lambda s, fn: replace(s, extent=fn(s.extent)),
+    ir.MappedFor: lambda s, fn: replace(s, worker=fn(s.worker)),
+    ir.If: lambda s, fn: replace(s, cond=fn(s.cond)),
+    ir.Let: lambda s, fn: ir.Let(s.var, fn(s.value), s.source),
+    ir.Evaluate: lambda s, fn: replace(s, value=fn(s.value)),
+    ir.Invoke: lambda s, fn: replace(s, operands=tuple([_map_operand(o, fn) for o in s.operands])),
+    ir.Move: lambda s, fn: replace(
         s,
         dst=_map_region(s.dst, fn),
         src=_map_region(s.src, fn),
         worker=None if s.worker is None else fn(s.worker),
     ),
-    MatMul: lambda s, fn: replace(s, c=_map_region(s.c, fn), a=_map_region(s.a, fn), b=_map_region(s.b, fn)),
+    ir.MatMul: lambda s, fn: replace(s, c=_map_region(s.c, fn), a=_map_region(s.a, fn), b=_map_region(s.b, fn)),
 }
 
 
-def stmt_exprs(stmt: Stmt) -> tuple[Expr, ...]:
+def stmt_exprs(stmt: ir.Stmt) -> tuple[ir.Expr, ...]:
     """The expressions directly in ``stmt``, without those of the statements inside it."""
     return _STMT_EXPRS[type(stmt)](stmt)
 
 
-def stmt_bodies(stmt: Stmt) -> tuple[Body, ...]:
+def stmt_bodies(stmt: ir.Stmt) -> tuple[ir.Body, ...]:
     """The bodies inside ``stmt``: one for a loop, two for an If, zero otherwise."""
-    if isinstance(stmt, (For, MappedFor)):
+    if isinstance(stmt, (ir.For, ir.MappedFor)):
         return (stmt.body,)
-    return (stmt.then, stmt.orelse) if isinstance(stmt, If) else ()
+    return (stmt.then, stmt.orelse) if isinstance(stmt, ir.If) else ()
 
 
-def walk_stmts(root: Stmt | Body) -> Iterator[Stmt]:
+def walk_stmts(root: ir.Stmt | ir.Body) -> Iterator[ir.Stmt]:
     """Every statement, in program order, a loop before its body."""
-    for stmt in (root,) if isinstance(root, Stmt) else root:
+    for stmt in (root,) if isinstance(root, ir.Stmt) else root:
         yield stmt
         for body in stmt_bodies(stmt):
             yield from walk_stmts(body)
 
 
-def map_stmt_exprs(stmt: Stmt, fn: ExprMap) -> Stmt:
+def map_stmt_exprs(stmt: ir.Stmt, fn: ExprMap) -> ir.Stmt:
     """``stmt`` with ``fn`` applied to each of its own expressions; the same object if none changed."""
     old = _STMT_EXPRS[type(stmt)](stmt)
     new = [fn(e) for e in old]
@@ -295,19 +261,19 @@ def map_stmt_exprs(stmt: Stmt, fn: ExprMap) -> Stmt:
     return _MAP_STMT_EXPRS[type(stmt)](stmt, lambda _: next(results))
 
 
-def with_bodies(stmt: Stmt, bodies: Sequence[Body]) -> Stmt:
+def with_bodies(stmt: ir.Stmt, bodies: Sequence[ir.Body]) -> ir.Stmt:
     """``stmt`` with other bodies, as many as ``stmt_bodies`` gives."""
     if all(new is was for new, was in zip(bodies, stmt_bodies(stmt), strict=True)):
         return stmt
-    if isinstance(stmt, If):
+    if isinstance(stmt, ir.If):
         return replace(stmt, then=bodies[0], orelse=bodies[1])
-    return replace(typed(For, stmt), body=bodies[0])
+    return replace(typed(ir.For, stmt), body=bodies[0])
 
 
-StmtMap = Callable[[Stmt], "Stmt | Sequence[Stmt] | None"]
+StmtMap = Callable[[ir.Stmt], "ir.Stmt | Sequence[ir.Stmt] | None"]
 
 
-def map_body(body: Body, stmt: StmtMap | None = None, expr: ExprMap | None = None) -> Body:
+def map_body(body: ir.Body, stmt: StmtMap | None = None, expr: ExprMap | None = None) -> ir.Body:
     """Rewrite a body, inner statements first.
 
     expr: applied to each expression of a statement as a whole (use ``map_expr`` in it to reach every node).
@@ -315,7 +281,7 @@ def map_body(body: Body, stmt: StmtMap | None = None, expr: ExprMap | None = Non
     An If with a condition that has become constant is replaced by the branch taken. Without changes the same object is
     returned.
     """
-    out: list[Stmt] = []
+    out: list[ir.Stmt] = []
     for old in body:
         new = map_stmt_exprs(old, expr) if expr else old
         inner = stmt_bodies(old)
@@ -323,7 +289,7 @@ def map_body(body: Body, stmt: StmtMap | None = None, expr: ExprMap | None = Non
             new = with_bodies(new, [map_body(b, stmt, expr) for b in inner])
         replaced = stmt(new) if stmt else None
         if replaced is not None:
-            new_stmts: Sequence[Stmt] = (replaced,) if isinstance(replaced, Stmt) else replaced
+            new_stmts: Sequence[ir.Stmt] = (replaced,) if isinstance(replaced, ir.Stmt) else replaced
         else:
             new_stmts = _fold_if(new)
         out.extend(new_stmts)
@@ -331,8 +297,8 @@ def map_body(body: Body, stmt: StmtMap | None = None, expr: ExprMap | None = Non
     return body if unchanged else tuple(out)
 
 
-def _fold_if(stmt: Stmt) -> Sequence[Stmt]:
-    if not isinstance(stmt, If):
+def _fold_if(stmt: ir.Stmt) -> Sequence[ir.Stmt]:
+    if not isinstance(stmt, ir.If):
         return (stmt,)
     known = make.constant_value(stmt.cond)
     if known is None:
@@ -340,86 +306,86 @@ def _fold_if(stmt: Stmt) -> Sequence[Stmt]:
     return stmt.then if known else stmt.orelse
 
 
-def substitute(root: Node, values: Mapping[Var, Expr]) -> Node:
+def substitute(root: Node, values: Mapping[ir.Var, ir.Expr]) -> Node:
     """``root``, an expression or a body, with each variable replaced by its value; constants are folded."""
     if not values:
         return root
 
-    def leaf(e: Expr) -> Expr | None:
-        return values.get(e) if isinstance(e, Var) else None
+    def leaf(e: ir.Expr) -> ir.Expr | None:
+        return values.get(e) if isinstance(e, ir.Var) else None
 
-    if isinstance(root, Expr):
+    if isinstance(root, ir.Expr):
         return map_expr(root, leaf)
     return map_body(root, expr=expr_map(leaf))
 
 
-def replace_buffers(root: Node, buffers: Mapping[Buffer, Buffer]) -> Node:
+def replace_buffers(root: Node, buffers: Mapping[ir.Buffer, ir.Buffer]) -> Node:
     """``root`` with each buffer replaced wherever it is loaded, stored, moved, multiplied or allocated."""
     if not buffers:
         return root
 
-    def in_expr(e: Expr) -> Expr | None:
-        return make.load(buffers[e.buffer], e.indices) if isinstance(e, Load) and e.buffer in buffers else None
+    def in_expr(e: ir.Expr) -> ir.Expr | None:
+        return make.load(buffers[e.buffer], e.indices) if isinstance(e, ir.Load) and e.buffer in buffers else None
 
-    def region(r: Region) -> Region:
+    def region(r: ir.Region) -> ir.Region:
         return replace(r, buffer=buffers.get(r.buffer, r.buffer))
 
-    def in_stmt(s: Stmt) -> Stmt | None:
-        if isinstance(s, (Store, Allocate)):
+    def in_stmt(s: ir.Stmt) -> ir.Stmt | None:
+        if isinstance(s, (ir.Store, ir.Allocate)):
             return replace(s, buffer=buffers[s.buffer]) if s.buffer in buffers else None
-        if isinstance(s, Move):
+        if isinstance(s, ir.Move):
             return replace(s, dst=region(s.dst), src=region(s.src))
-        if isinstance(s, MatMul):
+        if isinstance(s, ir.MatMul):
             return replace(s, c=region(s.c), a=region(s.a), b=region(s.b))
-        if isinstance(s, Invoke):
-            return replace(s, operands=tuple(region(o) if isinstance(o, Region) else o for o in s.operands))
+        if isinstance(s, ir.Invoke):
+            return replace(s, operands=tuple(region(o) if isinstance(o, ir.Region) else o for o in s.operands))
         return None
 
-    if isinstance(root, Expr):
+    if isinstance(root, ir.Expr):
         return map_expr(root, in_expr)
     return map_body(root, in_stmt, expr_map(in_expr))
 
 
-def fresh(body: Body) -> Body:
+def fresh(body: ir.Body) -> ir.Body:
     """A copy of ``body`` with new variables and buffers for all that it defines, so that one kernel can hold both."""
-    variables: dict[Var, Expr] = {}
-    buffers: dict[Buffer, Buffer] = {}
+    variables: dict[ir.Var, ir.Expr] = {}
+    buffers: dict[ir.Buffer, ir.Buffer] = {}
     for stmt in walk_stmts(body):
         for var in defined_vars(stmt):
-            variables[var] = Var(var.name, var.dtype, var.lanes)
-        if isinstance(stmt, Allocate):
+            variables[var] = ir.Var(var.name, var.dtype, var.lanes)
+        if isinstance(stmt, ir.Allocate):
             buffers[stmt.buffer] = replace(stmt.buffer)
     if not variables and not buffers:
         return body
 
-    def rename(s: Stmt) -> Stmt | None:
-        if isinstance(s, (For, Let)):
-            return replace(s, var=typed(Var, variables[s.var]))
-        if isinstance(s, MappedFor):
-            return replace(s, vars=tuple(typed(Var, variables[v]) for v in s.vars))
+    def rename(s: ir.Stmt) -> ir.Stmt | None:
+        if isinstance(s, (ir.For, ir.Let)):
+            return replace(s, var=typed(ir.Var, variables[s.var]))
+        if isinstance(s, ir.MappedFor):
+            return replace(s, vars=tuple(typed(ir.Var, variables[v]) for v in s.vars))
         return None
 
     return replace_buffers(map_body(substitute(body, variables), rename), buffers)
 
 
-def defined_vars(stmt: Stmt) -> tuple[Var, ...]:
+def defined_vars(stmt: ir.Stmt) -> tuple[ir.Var, ...]:
     """The variables that ``stmt`` defines: a loop's, or a Let's."""
-    if isinstance(stmt, (For, Let)):
+    if isinstance(stmt, (ir.For, ir.Let)):
         return (stmt.var,)
-    return stmt.vars if isinstance(stmt, MappedFor) else ()
+    return stmt.vars if isinstance(stmt, ir.MappedFor) else ()
 
 
-def free_vars(root: Expr | Body) -> set[Var]:
+def free_vars(root: ir.Expr | ir.Body) -> set[ir.Var]:
     """The variables that ``root`` uses without defining them (in a loop, a Let, or a reduction's axes)."""
-    used: set[Var] = set()
-    bound: set[Var] = set()
+    used: set[ir.Var] = set()
+    bound: set[ir.Var] = set()
     for e in walk_exprs(root):
-        if isinstance(e, Var):
+        if isinstance(e, ir.Var):
             used.add(e)
-        elif isinstance(e, (Reduce, Scatter)):
+        elif isinstance(e, (ir.Reduce, ir.Scatter)):
             bound.update(var for var, _ in e.axes)
         elif isinstance(e, Recurrence):
             bound.update(var for var, _ in e.bound)
-    if not isinstance(root, Expr):
+    if not isinstance(root, ir.Expr):
         bound.update(v for s in walk_stmts(root) for v in defined_vars(s))
     return used - bound

@@ -15,25 +15,9 @@ from taskmap.backend.cpu.expressions import Expressions, c_type, mask_type, regi
 from taskmap.backend.cpu.prelude import prelude_parts
 from taskmap.backend.cpu.team import PARALLEL
 from taskmap.backend.store.key import KernelSource
+from taskmap.ir import nodes as ir
 from taskmap.ir.construct import constant_value, static_size
 from taskmap.ir.errors import CodegenError
-from taskmap.ir.nodes import (
-    Allocate,
-    Body,
-    Buffer,
-    Evaluate,
-    Expr,
-    For,
-    If,
-    Kernel,
-    Let,
-    Load,
-    LoopKind,
-    Ramp,
-    Scope,
-    Stmt,
-    Store,
-)
 from taskmap.ir.visit import walk_exprs, walk_stmts
 
 __all__ = ["generate"]
@@ -41,7 +25,7 @@ __all__ = ["generate"]
 _NAME = re.compile(r"[a-zA-Z_]\w*")
 
 
-def generate(kernel: Kernel, vector_bytes: int = 64) -> KernelSource:
+def generate(kernel: ir.Kernel, vector_bytes: int = 64) -> KernelSource:
     """The C function of a lowered kernel: pointers in the order of its buffers, its sizes, then ``int *error`` if any
     index is checked. The symbol is the kernel's name followed by a hash of the text.
 
@@ -60,11 +44,11 @@ def generate(kernel: Kernel, vector_bytes: int = 64) -> KernelSource:
 
 @dataclass(slots=True)
 class _Emitter:
-    kernel: Kernel
+    kernel: ir.Kernel
     c: Expressions = field(default_factory=Expressions)
     lines: list[str] = field(default_factory=list)
     depth: int = 1
-    registers: dict[Buffer, dict[int, int]] = field(default_factory=dict)
+    registers: dict[ir.Buffer, dict[int, int]] = field(default_factory=dict)
     declared: dict[str, str] = field(default_factory=dict)
     """The C type of every name that a parallel loop may capture."""
     loops: list[str] = field(default_factory=list)
@@ -92,11 +76,11 @@ class _Emitter:
     def line(self, text: str) -> None:
         self.lines.append("  " * self.depth + text)
 
-    def collect_registers(self, body: Body) -> None:
+    def collect_registers(self, body: ir.Body) -> None:
         """The vector width of every element group of each register buffer, derived from its uses."""
 
-        def use(b: Buffer, where: Expr, lanes: int) -> None:
-            if b.scope is not Scope.REGISTER:
+        def use(b: ir.Buffer, where: ir.Expr, lanes: int) -> None:
+            if b.scope is not ir.Scope.REGISTER:
                 return
             start = register_index(b, where)
             known = self.registers.setdefault(b, {}).setdefault(start, lanes)
@@ -104,51 +88,51 @@ class _Emitter:
                 raise CodegenError(f"register {b.name}[{start}] is used with {known} and with {lanes} lanes")
 
         for s in walk_stmts(body):
-            if isinstance(s, Store):
+            if isinstance(s, ir.Store):
                 use(s.buffer, s.indices[0], s.indices[0].lanes)
         for e in walk_exprs(body):
-            if isinstance(e, Load):
+            if isinstance(e, ir.Load):
                 use(e.buffer, e.indices[0], e.lanes)
 
-    def body(self, body: Body) -> None:
+    def body(self, body: ir.Body) -> None:
         for s in body:
             self.stmt(s)
 
-    def block(self, head: str, body: Body) -> None:
+    def block(self, head: str, body: ir.Body) -> None:
         self.line(head + " {")
         self.depth += 1
         self.body(body)
         self.depth -= 1
         self.line("}")
 
-    def stmt(self, s: Stmt) -> None:
-        if isinstance(s, Store):
+    def stmt(self, s: ir.Stmt) -> None:
+        if isinstance(s, ir.Store):
             self.line(self.store(s))
-        elif isinstance(s, Let):
+        elif isinstance(s, ir.Let):
             if s.value.dtype.is_bool and s.value.lanes > 1:
                 self.c.masks[s.var] = self.c.mask_bits(s.value)
             kind = f"const {self.c.value_type(s.value)} "
             self.line(f"{kind}{self.c.name(s.var)} = {self.c.of(s.value)};")
             self.declare(self.c.name(s.var), kind)
-        elif isinstance(s, For):
+        elif isinstance(s, ir.For):
             self.loop(s)
-        elif isinstance(s, If):
+        elif isinstance(s, ir.If):
             self.block(f"if ({self.c.of(s.cond)})", s.then)
             if s.orelse:
                 self.block("else", s.orelse)
-        elif isinstance(s, Allocate):
+        elif isinstance(s, ir.Allocate):
             self.allocate(s.buffer)
-        elif isinstance(s, Evaluate):
+        elif isinstance(s, ir.Evaluate):
             self.line(f"(void){self.c.of(s.value)};")
         else:
             raise CodegenError(f"{type(s).__name__} cannot be written in C; a lowering pass should have removed it")
 
-    def loop(self, s: For) -> None:
-        if s.kind is LoopKind.VECTOR:
+    def loop(self, s: ir.For) -> None:
+        if s.kind is ir.LoopKind.VECTOR:
             raise CodegenError("a vector loop cannot be written in C; a lowering pass should have removed it")
         self.c.indices.add(s.var)
         v = self.c.name(s.var)
-        if s.kind is LoopKind.PARALLEL:
+        if s.kind is ir.LoopKind.PARALLEL:
             self.parallel(s, v)
             return
         self.declare(v, "const i64 ")
@@ -156,7 +140,7 @@ class _Emitter:
             self.line(f"#pragma GCC unroll {s.unroll}")
         self.block(f"for (i64 {v} = 0; {v} < {self.c.address(s.extent)}; {v}++)", s.body)
 
-    def parallel(self, s: For, v: str) -> None:
+    def parallel(self, s: ir.For, v: str) -> None:
         """A loop whose ranges may run on any thread: a function of the captured variables, and one that unpacks them
         from a struct. Its pointers are parameters, because `restrict` takes effect there."""
         around, depth, declared = self.lines, self.depth, dict(self.declared)
@@ -180,9 +164,9 @@ class _Emitter:
         self.line(f"const struct {loop}_data s{number} = {{{', '.join(taken)}}};")
         self.line(f"{PARALLEL}({loop}_range, &s{number}, {self.c.address(s.extent)});")
 
-    def allocate(self, b: Buffer) -> None:
-        name = self.c.name(b, "r" if b.scope is Scope.REGISTER else "t")
-        if b.scope is Scope.REGISTER:
+    def allocate(self, b: ir.Buffer) -> None:
+        name = self.c.name(b, "r" if b.scope is ir.Scope.REGISTER else "t")
+        if b.scope is ir.Scope.REGISTER:
             for start, lanes in sorted(self.registers.get(b, {}).items()):
                 kind = mask_type(32, lanes) if b.dtype.is_bool and lanes > 1 else c_type(b.dtype, lanes)
                 self.line(f"{kind} {name}_{start};")
@@ -194,20 +178,20 @@ class _Emitter:
         self.line(f"{c_type(b.dtype)} {name}[{max(size, 1)}] __attribute__((aligned(64)));")
         self.declare(name, f"{c_type(b.dtype)} *restrict ")
 
-    def store(self, s: Store) -> str:
+    def store(self, s: ir.Store) -> str:
         (where,) = s.indices
         b = s.buffer
         lanes = where.lanes
-        if b.scope is Scope.REGISTER:
+        if b.scope is ir.Scope.REGISTER:
             value = self.c.as_mask(s.value, 32) if b.dtype.is_bool and lanes > 1 else self.c.of(s.value)
             return f"{self.c.name(b, 'r')}_{register_index(b, where)} = {value};"
         value = self.c.stored(s.value, b.dtype)
         if lanes == 1:
             return f"{self.c.name(b)}[{self.c.address(where)}] = {value};"
         t = c_type(b.dtype, lanes)
-        if isinstance(where, Ramp) and constant_value(where.stride) == 1:
+        if isinstance(where, ir.Ramp) and constant_value(where.stride) == 1:
             return f"tm_store_{t}({self.c.name(b)} + {self.c.address(where.base)}, {value});"
-        if isinstance(where, Ramp):
+        if isinstance(where, ir.Ramp):
             base, step = self.c.address(where.base), self.c.address(where.stride)
             return f"tm_store_strided_{t}({self.c.name(b)} + {base}, {step}, {value});"
         return f"tm_scatter_{c_type(b.dtype)}_i64x{lanes}({self.c.name(b)}, {self.c.address(where)}, {value});"

@@ -16,26 +16,9 @@ import struct
 from dataclasses import dataclass, field
 
 from taskmap.backend.c_expressions import LEAST_I64, ExpressionWriter
+from taskmap.ir import nodes as ir
 from taskmap.ir.construct import constant_value
 from taskmap.ir.errors import CodegenError
-from taskmap.ir.nodes import (
-    Binary,
-    Broadcast,
-    Buffer,
-    Call,
-    Cast,
-    Compare,
-    Const,
-    Expr,
-    Intrinsic,
-    LaneReduce,
-    Load,
-    Ramp,
-    Scope,
-    Select,
-    Unary,
-    Var,
-)
 from taskmap.ir.types import DType, bf16, compute_type, f16, i32, i64
 
 _C_TYPES = {"bool": "b8", "e4m3": "fa8", "e5m2": "fb8"}
@@ -67,9 +50,9 @@ class Expressions(ExpressionWriter[str]):
     LANGUAGE = "C"
 
     names: dict[object, str] = field(default_factory=dict)
-    masks: dict[Var, int] = field(default_factory=dict)
+    masks: dict[ir.Var, int] = field(default_factory=dict)
 
-    def name(self, key: Var | Buffer, prefix: str = "") -> str:
+    def name(self, key: ir.Var | ir.Buffer, prefix: str = "") -> str:
         """The C name of a variable or a buffer, created at its first use. Names that the prelude reserves, or that are
         not valid C, get a letter in front."""
         known = self.names.get(key)
@@ -80,75 +63,75 @@ class Expressions(ExpressionWriter[str]):
             known = self.names[key] = f"{prefix}{stem}_{len(self.names)}"
         return known
 
-    def of(self, e: Expr) -> str:
+    def of(self, e: ir.Expr) -> str:
         """An expression."""
         return self.written(e)
 
-    def address(self, e: Expr) -> str:
+    def address(self, e: ir.Expr) -> str:
         """An expression whose value is an address or an extent: it does not overflow."""
         return self.within_address(e)
 
-    def _var(self, e: Var) -> str:
+    def _var(self, e: ir.Var) -> str:
         return self.name(e)
 
-    def _const(self, e: Const) -> str:
+    def _const(self, e: ir.Const) -> str:
         return literal(e)
 
-    def value_type(self, e: Expr) -> str:
+    def value_type(self, e: ir.Expr) -> str:
         """The C type of a variable that holds ``e``."""
         if e.dtype.is_bool:
             return "int" if e.lanes == 1 else mask_type(self.mask_bits(e), e.lanes)
         return c_type(e.dtype, e.lanes)
 
-    def stored(self, value: Expr, dtype: DType) -> str:
+    def stored(self, value: ir.Expr, dtype: DType) -> str:
         """A value in its memory format: bools as bytes."""
         if not dtype.is_bool or value.lanes == 1:
             return self.of(value)
         return f"tm_mask_{mask_type(self.mask_bits(value), value.lanes)}_to_b8x{value.lanes}({self.of(value)})"
 
-    def mask_bits(self, e: Expr) -> int:
+    def mask_bits(self, e: ir.Expr) -> int:
         """The element width in bits of the mask that ``e`` evaluates to."""
-        if isinstance(e, Compare):
+        if isinstance(e, ir.Compare):
             a, b = e.a, e.b
             return max(self.mask_bits(a), self.mask_bits(b)) if a.dtype.is_bool else compute_type(a.dtype).bits
-        if isinstance(e, (Unary, Broadcast)):
+        if isinstance(e, (ir.Unary, ir.Broadcast)):
             return self.mask_bits(e.a)
-        if isinstance(e, (Binary, Select)):
+        if isinstance(e, (ir.Binary, ir.Select)):
             return max(self.mask_bits(e.a), self.mask_bits(e.b))
-        if isinstance(e, Cast):
+        if isinstance(e, ir.Cast):
             return self.mask_bits(e.a) if e.a.dtype.is_bool else e.a.dtype.bits
-        if isinstance(e, Call):
+        if isinstance(e, ir.Call):
             return e.args[0].dtype.bits
-        if isinstance(e, Load) and e.buffer.scope is not Scope.REGISTER:
+        if isinstance(e, ir.Load) and e.buffer.scope is not ir.Scope.REGISTER:
             return 8
-        return self.masks.get(e, 32) if isinstance(e, Var) else 32
+        return self.masks.get(e, 32) if isinstance(e, ir.Var) else 32
 
-    def as_mask(self, e: Expr, bits: int) -> str:
+    def as_mask(self, e: ir.Expr, bits: int) -> str:
         """A vector predicate as a mask of that width."""
         have, code = self.mask_bits(e), self.of(e)
         return code if have == bits else f"tm_mask_m{have}x{e.lanes}_to_m{bits}x{e.lanes}({code})"
 
-    def _helper(self, name: str, e: Expr, *args: str) -> str:
+    def _helper(self, name: str, e: ir.Expr, *args: str) -> str:
         return f"tm_{name}_{c_type(e.dtype)}x{e.lanes}({', '.join(args)})"
 
-    def _load(self, e: Load) -> str:
+    def _load(self, e: ir.Load) -> str:
         (where,) = e.indices
         b = e.buffer
-        if b.scope is Scope.REGISTER:
+        if b.scope is ir.Scope.REGISTER:
             return f"{self.name(b, 'r')}_{register_index(b, where)}"
         if e.lanes == 1:
             return f"{self.name(b)}[{self.address(where)}]"
         t = c_type(b.dtype, e.lanes)
-        if isinstance(where, Ramp) and constant_value(where.stride) == 1:
+        if isinstance(where, ir.Ramp) and constant_value(where.stride) == 1:
             code = f"tm_load_{t}({self.name(b)} + {self.address(where.base)})"
-        elif isinstance(where, Ramp):
+        elif isinstance(where, ir.Ramp):
             base, step = self.address(where.base), self.address(where.stride)
             code = f"tm_load_strided_{t}({self.name(b)} + {base}, {step})"
         else:
             code = f"tm_gather_{c_type(b.dtype)}_i64x{e.lanes}({self.name(b)}, {self.address(where)})"
         return f"tm_mask_b8x{e.lanes}_to_m8x{e.lanes}({code})" if b.dtype.is_bool else code
 
-    def _unary(self, e: Unary) -> str:
+    def _unary(self, e: ir.Unary) -> str:
         a = self.of(e.a)
         if e.op == "not":
             if e.dtype.is_bool and e.lanes == 1:
@@ -159,10 +142,10 @@ class Expressions(ExpressionWriter[str]):
             return f"(-{a})"
         return self._helper(e.op, e, a)
 
-    def _unwrapped(self, e: Expr) -> bool:
+    def _unwrapped(self, e: ir.Expr) -> bool:
         return self._addressing or self.is_index(e)
 
-    def _binary(self, e: Binary) -> str:
+    def _binary(self, e: ir.Binary) -> str:
         if e.dtype.is_bool:
             return self._binary_of_bools(e)
         a, b = self.of(e.a), self.of(e.b)
@@ -172,14 +155,14 @@ class Expressions(ExpressionWriter[str]):
             return f"({a} {_INFIX[e.op]} {b})"
         return self._helper(_HELPERS.get(e.op, e.op), e, a, b)
 
-    def _is_infix(self, e: Binary) -> bool:
+    def _is_infix(self, e: ir.Binary) -> bool:
         if e.op not in _INFIX or e.dtype in (f16, bf16):
             return False
         if e.dtype.is_float or e.op in ("and", "or", "xor", "tdiv", "tmod"):
             return True
         return e.dtype == i64 and e.lanes == 1 and self._unwrapped(e)
 
-    def _binary_of_bools(self, e: Binary) -> str:
+    def _binary_of_bools(self, e: ir.Binary) -> str:
         if e.op not in _BOOLEAN:
             raise CodegenError(f"{e.op} of bools cannot be written in C")
         if e.lanes == 1:
@@ -187,7 +170,7 @@ class Expressions(ExpressionWriter[str]):
         bits = self.mask_bits(e)
         return f"({self.as_mask(e.a, bits)} {_BOOLEAN[e.op]} {self.as_mask(e.b, bits)})"
 
-    def _shift(self, e: Binary, a: str, b: str) -> str:
+    def _shift(self, e: ir.Binary, a: str, b: str) -> str:
         """Shifts by less than the width; bits shifted out to the left are lost, as in an unsigned integer."""
         t = c_type(e.dtype, e.lanes)
         if e.op == "shr":
@@ -195,7 +178,7 @@ class Expressions(ExpressionWriter[str]):
         unsigned = f"u{e.dtype.bits}" if e.lanes == 1 else f"u{e.dtype.bits}x{e.lanes}"
         return f"(({t})(({unsigned}){a} << ({unsigned}){b}))"
 
-    def _compare(self, e: Compare) -> str:
+    def _compare(self, e: ir.Compare) -> str:
         dtype, lanes = e.a.dtype, e.lanes
         if lanes > 1 and dtype.is_bool:
             bits = self.mask_bits(e)
@@ -205,7 +188,7 @@ class Expressions(ExpressionWriter[str]):
         code = f"({a} {_COMPARE[e.op]} {b})"
         return code if lanes == 1 else f"(({mask_type(compute_type(dtype).bits, lanes)}){code})"
 
-    def _select(self, e: Select) -> str:
+    def _select(self, e: ir.Select) -> str:
         if e.lanes == 1:
             return f"({self.of(e.cond)} ? {self.of(e.a)} : {self.of(e.b)})"
         if e.dtype.is_bool:
@@ -214,7 +197,7 @@ class Expressions(ExpressionWriter[str]):
             return f"(({cond} & {a}) | (~{cond} & {b}))"
         return self._helper("select", e, self.as_mask(e.cond, e.dtype.bits), self.of(e.a), self.of(e.b))
 
-    def _cast(self, e: Cast) -> str:
+    def _cast(self, e: ir.Cast) -> str:
         source, dtype, lanes = e.a.dtype, e.dtype, e.lanes
         if source.is_bool and not dtype.is_bool:
             return self._cast_of_bool(e)
@@ -224,11 +207,11 @@ class Expressions(ExpressionWriter[str]):
         if dtype.is_bool:
             truth = f"m{source.bits}x{lanes}" if lanes > 1 else "b8x1"
             return f"tm_cast_{c_type(source)}x{lanes}_to_{truth}({code})"
-        if isinstance(e.a, Ramp) and dtype == i32:
+        if isinstance(e.a, ir.Ramp) and dtype == i32:
             return self._narrow_ramp(e.a)
         return convert(code, source, dtype, lanes)
 
-    def _cast_of_bool(self, e: Cast) -> str:
+    def _cast_of_bool(self, e: ir.Cast) -> str:
         dtype, lanes = e.dtype, e.lanes
         if lanes > 1:
             mask = mask_type(dtype.bits, lanes)
@@ -236,7 +219,7 @@ class Expressions(ExpressionWriter[str]):
         code = self.of(e.a)
         return f"((bf16)({code} ? 0x3f80 : 0))" if dtype == bf16 else f"(({c_type(dtype)})({code} != 0))"
 
-    def _call(self, e: Call) -> str:
+    def _call(self, e: ir.Call) -> str:
         if e.name == "checked_index":
             self.needs_error = True
             position, size = (self.within_address(a, addressing=False) for a in e.args)
@@ -244,31 +227,31 @@ class Expressions(ExpressionWriter[str]):
         args = ", ".join(self.of(a) for a in e.args)
         return f"tm_{e.name}_{c_type(e.args[0].dtype)}x{e.lanes}({args})"
 
-    def _intrinsic(self, e: Intrinsic) -> str:
+    def _intrinsic(self, e: ir.Intrinsic) -> str:
         instruction = e.instruction
         if instruction.targets.kind != "cpu":
             raise CodegenError(f"{instruction.name} cannot be written in C", why=f"it is for {instruction.targets}.")
         c, a, b = (self.of(arg) for arg in e.args)
         return instruction.text.format(c=c, a=a, b=b)
 
-    def _ramp(self, e: Ramp) -> str:
+    def _ramp(self, e: ir.Ramp) -> str:
         t = f"i64x{e.lanes}"
         base, stride = self.address(e.base), self.address(e.stride)
         return f"(tm_splat_{t}({base}) + tm_iota_{t}() * tm_splat_{t}({stride}))"
 
-    def _narrow_ramp(self, e: Ramp) -> str:
+    def _narrow_ramp(self, e: ir.Ramp) -> str:
         """A ramp cast to i32, computed in 32 bits: unsigned, so that it wraps as the cast does."""
         t, u = f"i32x{e.lanes}", f"u32x{e.lanes}"
         base, stride = self.address(e.base), self.address(e.stride)
         return f"(({t})(({u})tm_splat_{t}({base}) + ({u})tm_iota_{t}() * ({u})tm_splat_{t}({stride})))"
 
-    def _broadcast(self, e: Broadcast) -> str:
+    def _broadcast(self, e: ir.Broadcast) -> str:
         if e.dtype.is_bool:
             bits = self.mask_bits(e.a)
             return f"(({mask_type(bits, e.lanes)})tm_splat_i{bits}x{e.lanes}((i{bits})-({self.of(e.a)} != 0)))"
         return f"tm_splat_{c_type(e.dtype, e.lanes)}({self.of(e.a)})"
 
-    def _lanereduce(self, e: LaneReduce) -> str:
+    def _lanereduce(self, e: ir.LaneReduce) -> str:
         code = self.of(e.a)
         if e.a.dtype.is_bool:
             some = _BOOLEAN[{"sum": "or", "prod": "and"}.get(e.op, e.op)] == "|"
@@ -285,11 +268,11 @@ def convert(code: str, source: DType, dtype: DType, lanes: int) -> str:
     return f"tm_cast_{c_type(source)}x{lanes}_to_{c_type(dtype)}x{lanes}({code})"
 
 
-def register_index(b: Buffer, where: Expr) -> int:
+def register_index(b: ir.Buffer, where: ir.Expr) -> int:
     """The first element of a register buffer that an index denotes. Raises CodegenError if it is not a constant."""
-    base = where.base if isinstance(where, Ramp) else where
+    base = where.base if isinstance(where, ir.Ramp) else where
     start = constant_value(base)
-    if start is None or (isinstance(where, Ramp) and constant_value(where.stride) != 1):
+    if start is None or (isinstance(where, ir.Ramp) and constant_value(where.stride) != 1):
         raise CodegenError(
             f"register buffer {b.name!r} is indexed by a value that is not known when compiling",
             hint="Unroll the loops that index it.",
@@ -297,7 +280,7 @@ def register_index(b: Buffer, where: Expr) -> int:
     return int(start)
 
 
-def literal(e: Const) -> str:
+def literal(e: ir.Const) -> str:
     """A constant. bf16 is written as its bits, since C has no such type; a NaN as the quiet one."""
     if e.dtype.is_bool:
         return "1" if e.value else "0"

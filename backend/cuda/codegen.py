@@ -14,28 +14,11 @@ from dataclasses import dataclass, field
 from taskmap.backend.cuda.expressions import Expressions, cuda_type
 from taskmap.backend.cuda.source import CudaSource, without_comments
 from taskmap.backend.cuda.tensor_map import MapParameter
+from taskmap.ir import nodes as ir
 from taskmap.ir.analysis.bounds import Interval
 from taskmap.ir.construct import constant_value, static_size
 from taskmap.ir.errors import CodegenError
 from taskmap.ir.lower.flatten import strides_of
-from taskmap.ir.nodes import (
-    Allocate,
-    Barrier,
-    Body,
-    Buffer,
-    Evaluate,
-    For,
-    If,
-    Invoke,
-    Kernel,
-    Let,
-    LoopKind,
-    Ramp,
-    Scope,
-    Stmt,
-    Store,
-    TensorMap,
-)
 from taskmap.ir.source import SourceLocation
 from taskmap.ir.target import Target, cuda_target
 from taskmap.ir.visit import stmt_exprs, walk_exprs, walk_stmts
@@ -46,7 +29,7 @@ _ATOM, _LINE = 1024, 16
 """Alignments in bytes: of swizzled tiles of TMA and wgmma, and of everything else."""
 
 
-def generate(kernel: Kernel, target: Target | None = None) -> CudaSource:
+def generate(kernel: ir.Kernel, target: Target | None = None) -> CudaSource:
     """The CUDA C++ function of a lowered kernel: pointers in the order of its buffers and of the memory private to a
     launch, its sizes as ``long long``, then an ``int *error`` if any index is checked. The symbol is the kernel's name
     followed by a hash of the text without its comments, and of the other launch parameters: kernels of one text may
@@ -88,19 +71,19 @@ def _families(used: set[str]) -> tuple[str, ...]:
     return ("base", *(("extremes",) if together else ()), "portable", *sorted(used))
 
 
-def _bytes(b: Buffer) -> int:
+def _bytes(b: ir.Buffer) -> int:
     """Bytes of a buffer that is private to a launch."""
     size = static_size(b.shape[0])
     assert size is not None
     return size * b.dtype.bytes
 
 
-def _cluster(kernel: Kernel) -> tuple[int, int, int]:
+def _cluster(kernel: ir.Kernel) -> tuple[int, int, int]:
     x, y, z, *_ = (*kernel.cluster, 1, 1, 1)
     return x, y, z
 
 
-def _map_parameter(kernel: Kernel, m: TensorMap) -> MapParameter:
+def _map_parameter(kernel: ir.Kernel, m: ir.TensorMap) -> MapParameter:
     seen = m.seen
     position = kernel.buffers.index(m.buffer)
     return MapParameter(position, seen.dtype, seen.shape, strides_of(seen), m.box, m.swizzle, seen.offset)
@@ -108,7 +91,7 @@ def _map_parameter(kernel: Kernel, m: TensorMap) -> MapParameter:
 
 @dataclass(slots=True)
 class _Emitter:
-    kernel: Kernel
+    kernel: ir.Kernel
     target: Target
     c: Expressions
     lines: list[str] = field(default_factory=list)
@@ -177,50 +160,50 @@ class _Emitter:
             line = f"{line}  // {_comment(str(place))}"
         self.lines.append(line)
 
-    def body(self, body: Body) -> None:
+    def body(self, body: ir.Body) -> None:
         for s in body:
             self.stmt(s)
 
-    def block(self, head: str, body: Body, place: SourceLocation | None = None, tail: str = "}") -> None:
+    def block(self, head: str, body: ir.Body, place: SourceLocation | None = None, tail: str = "}") -> None:
         self.line(head + " {", place)
         self.depth += 1
         self.body(body)
         self.depth -= 1
         self.line(tail)
 
-    def stmt(self, s: Stmt) -> None:
-        if isinstance(s, Store):
+    def stmt(self, s: ir.Stmt) -> None:
+        if isinstance(s, ir.Store):
             self.line(self.store(s), s.source)
-        elif isinstance(s, Let):
+        elif isinstance(s, ir.Let):
             code = self.c.of(s.value)
             self.c.define(s.var, s.value)
             kind = self.c.value_type(s.value)
             if kind == "int" and s.value.dtype.bits == 64 and not self.c.is_index(s.value):
                 code = f"static_cast<int>({code})"
             self.line(f"const {kind} {self.c.name(s.var)} = {code};", s.source)
-        elif isinstance(s, For):
+        elif isinstance(s, ir.For):
             self.loop(s)
-        elif isinstance(s, If):
+        elif isinstance(s, ir.If):
             self.branch(s)
-        elif isinstance(s, Allocate):
+        elif isinstance(s, ir.Allocate):
             self.allocate(s.buffer, s.source)
-        elif isinstance(s, Barrier):
+        elif isinstance(s, ir.Barrier):
             self.line("tm_barrier();", s.source)
-        elif isinstance(s, Invoke):
+        elif isinstance(s, ir.Invoke):
             self.line(self.invoke(s), s.source)
-        elif isinstance(s, Evaluate):
+        elif isinstance(s, ir.Evaluate):
             self.line(f"{self.c.of(s.value)};", s.source)
         else:
             raise CodegenError(
                 f"{type(s).__name__} cannot be written in CUDA C++; a lowering pass should have removed it"
             )
 
-    def loop(self, s: For) -> None:
-        if s.kind in (LoopKind.VECTOR, LoopKind.PARALLEL):
+    def loop(self, s: ir.For) -> None:
+        if s.kind in (ir.LoopKind.VECTOR, ir.LoopKind.PARALLEL):
             raise CodegenError(f"a {s.kind.value} loop cannot be written in CUDA C++")
         extent = self.c.address(s.extent)
         constant = constant_value(s.extent) is not None
-        if s.kind is LoopKind.UNROLLED and constant:
+        if s.kind is ir.LoopKind.UNROLLED and constant:
             self.line("#pragma unroll")
             self.c.unrolled.add(s.var)
         elif s.unroll:
@@ -231,10 +214,10 @@ class _Emitter:
             kind = "long long" if s.var in self.c.wide else "int"
             self.block(f"for ({kind} {v} = 0; {v} < {extent}; {v}++)", s.body, s.source)
 
-    def branch(self, s: If) -> None:
+    def branch(self, s: ir.If) -> None:
         cond = self.c.of(s.cond)
         with self.c.known(s.cond):
-            if len(s.then) == 1 and isinstance(s.then[0], Store) and not s.orelse:
+            if len(s.then) == 1 and isinstance(s.then[0], ir.Store) and not s.orelse:
                 self.line(f"if ({cond}) {self.store(s.then[0])}", s.then[0].source)
                 return
             self.block(f"if ({cond})", s.then, s.source, "} else {" if s.orelse else "}")
@@ -245,12 +228,12 @@ class _Emitter:
                 self.depth -= 1
             self.line("}")
 
-    def allocate(self, b: Buffer, place: SourceLocation | None) -> None:
+    def allocate(self, b: ir.Buffer, place: SourceLocation | None) -> None:
         size = static_size(b.shape[0])
         if size is None:
             raise CodegenError(f"{b.scope.value} buffer {b.name!r} has a size that is not known when compiling")
         kind, name = cuda_type(b.dtype), self.c.name(b)
-        if b.scope is Scope.SHARED:
+        if b.scope is ir.Scope.SHARED:
             length = size * b.dtype.bytes
             aligned = _ATOM if length >= _ATOM else 128 if length >= 128 else _LINE
             start = -(-self.shared_bytes // aligned) * aligned
@@ -266,22 +249,22 @@ class _Emitter:
         alignment = "alignas(4) " if b.dtype.bits < 32 else ""
         self.line(f"{alignment}{kind} {name}[{max(size, 1)}];", place)
 
-    def store(self, s: Store) -> str:
+    def store(self, s: ir.Store) -> str:
         (where,) = s.indices
         b = s.buffer
         self.c.check_register(b, where)
         value = self.c.of(s.value)
         if where.lanes == 1:
             return f"{self.c.name(b)}[{self.c.address(where)}] = {value};"
-        if not isinstance(where, Ramp) or constant_value(where.stride) != 1:
+        if not isinstance(where, ir.Ramp) or constant_value(where.stride) != 1:
             return f"tm_scatter({self.c.name(b)}, {self.c.address(where)}, {value});"
-        if b.scope in (Scope.REGISTER, Scope.LOCAL):
+        if b.scope in (ir.Scope.REGISTER, ir.Scope.LOCAL):
             return f"tm_put({self.c.pointer(b, where.base)}, {value});"
         pointer, aligned = self.c.lanes_pointer(b, where)
         name = "tm_store" if aligned == where.lanes else f"tm_store_aligned<{aligned}>"
         return f"{name}({pointer}, {value});"
 
-    def invoke(self, s: Invoke) -> str:
+    def invoke(self, s: ir.Invoke) -> str:
         for r in s.regions:
             self.c.check_register(r.buffer, r.start[0])
         return f"{self.c.invoked(s.instruction, s.operands)};"

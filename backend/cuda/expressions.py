@@ -18,31 +18,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from taskmap.backend.c_expressions import LEAST_I64, ExpressionWriter
+from taskmap.ir import nodes as ir
 from taskmap.ir.analysis.alignment import Multiples
 from taskmap.ir.analysis.bounds import Facts, Interval, node_bounds
 from taskmap.ir.construct import constant_value
 from taskmap.ir.errors import CodegenError
 from taskmap.ir.isa.entry import Instruction, Place
-from taskmap.ir.nodes import (
-    Binary,
-    Broadcast,
-    Buffer,
-    Call,
-    Cast,
-    Compare,
-    Const,
-    Expr,
-    Intrinsic,
-    LaneReduce,
-    Load,
-    Ramp,
-    Region,
-    Scope,
-    Select,
-    TensorMap,
-    Unary,
-    Var,
-)
 from taskmap.ir.target import Target
 from taskmap.ir.types import DType, bf16, boolean, f16, f32, i32, i64, tf32
 from taskmap.ir.visit import walk_exprs
@@ -120,19 +101,19 @@ class Expressions(ExpressionWriter[_Text]):
 
     LANGUAGE = "CUDA C++"
 
-    names: dict[Var | Buffer | TensorMap, str] = field(default_factory=dict)
+    names: dict[ir.Var | ir.Buffer | ir.TensorMap, str] = field(default_factory=dict)
     taken: set[str] = field(default_factory=lambda: {"error"})
-    wide: set[Var] = field(default_factory=set)
-    ranges: dict[Var, Interval] = field(default_factory=dict)
+    wide: set[ir.Var] = field(default_factory=set)
+    ranges: dict[ir.Var, Interval] = field(default_factory=dict)
     facts: Facts = field(default_factory=Facts)
     multiples: Multiples = field(default_factory=Multiples)
     families: set[str] = field(default_factory=set)
     target: Target | None = None
-    unrolled: set[Var] = field(default_factory=set)
-    _narrow: tuple[Expr, ...] = ()
-    _bounds: dict[Expr, Interval] = field(default_factory=dict)
+    unrolled: set[ir.Var] = field(default_factory=set)
+    _narrow: tuple[ir.Expr, ...] = ()
+    _bounds: dict[ir.Expr, Interval] = field(default_factory=dict)
 
-    def name(self, key: Var | Buffer | TensorMap) -> str:
+    def name(self, key: ir.Var | ir.Buffer | ir.TensorMap) -> str:
         """The C++ name of a variable or a buffer: its own, made an identifier, and numbered if it is taken."""
         known = self.names.get(key)
         if known is None:
@@ -147,19 +128,19 @@ class Expressions(ExpressionWriter[_Text]):
             self.taken.add(known)
         return known
 
-    def bounds(self, e: Expr) -> Interval:
+    def bounds(self, e: ir.Expr) -> Interval:
         """The range of an integer expression, by the ranges of its variables."""
         known = self._bounds.get(e)
         if known is None:
             known = self._bounds[e] = node_bounds(e, self.ranges, self.bounds)
         return known
 
-    def fits_int(self, e: Expr) -> bool:
+    def fits_int(self, e: ir.Expr) -> bool:
         """True if every value of ``e`` is proved to fit into 32 bits."""
         interval = self.bounds(e)
         return _INT.lo <= interval.lo and interval.hi <= _INT.hi
 
-    def bind(self, var: Var, extent: Expr | int) -> None:
+    def bind(self, var: ir.Var, extent: ir.Expr | int) -> None:
         """Declares that ``var`` runs over [0, extent)."""
         self.indices.add(var)
         top = extent - 1 if isinstance(extent, int) else self.bounds(extent).hi - 1
@@ -168,7 +149,7 @@ class Expressions(ExpressionWriter[_Text]):
         if not self.fits_int(var):
             self.wide.add(var)
 
-    def define(self, var: Var, value: Expr) -> None:
+    def define(self, var: ir.Var, value: ir.Expr) -> None:
         """Declares that ``var`` names ``value``."""
         if value.dtype == i64 and value.lanes == 1:
             self.ranges[var] = self.bounds(value)
@@ -181,7 +162,7 @@ class Expressions(ExpressionWriter[_Text]):
             self.facts = self.facts.define(var, value)
 
     @contextmanager
-    def known(self, cond: Expr | None = None, holds: bool = True, *, stores: bool = True) -> Iterator[None]:
+    def known(self, cond: ir.Expr | None = None, holds: bool = True, *, stores: bool = True) -> Iterator[None]:
         """Inside, ``cond`` holds, or does not hold; afterwards the facts learnt inside are forgotten, and names are
         free again.
 
@@ -197,52 +178,52 @@ class Expressions(ExpressionWriter[_Text]):
         finally:
             self.facts, self.multiples, self.taken = facts, multiples, taken
 
-    def of(self, e: Expr) -> str:
+    def of(self, e: ir.Expr) -> str:
         """An expression."""
         return self.written(e).code
 
-    def address(self, e: Expr) -> str:
+    def address(self, e: ir.Expr) -> str:
         """An expression whose value is an address or an extent: it does not overflow."""
         return self.within_address(e).code
 
-    def int_type(self, e: Expr) -> str:
+    def int_type(self, e: ir.Expr) -> str:
         """The C++ type of a variable that holds an index."""
         return "int" if self.fits_int(e) else "long long"
 
-    def value_type(self, e: Expr) -> str:
+    def value_type(self, e: ir.Expr) -> str:
         """The C++ type of a variable that holds ``e``."""
         if e.dtype == i64 and e.lanes == 1:
             return self.int_type(e)
         return cuda_type(e.dtype, e.lanes)
 
-    def check_register(self, b: Buffer, where: Expr) -> None:
+    def check_register(self, b: ir.Buffer, where: ir.Expr) -> None:
         """Checks that an index of registers, which have no addresses, is constant after unrolling. Raises
         CodegenError."""
-        if b.scope is not Scope.REGISTER:
+        if b.scope is not ir.Scope.REGISTER:
             return
         for e in walk_exprs(where):
-            if isinstance(e, Load) or (isinstance(e, Var) and e not in self.unrolled):
+            if isinstance(e, ir.Load) or (isinstance(e, ir.Var) and e not in self.unrolled):
                 raise CodegenError(
                     f"register buffer {b.name!r} is indexed by a value that is not known when compiling",
                     hint="Unroll the loops that index it, or make it local().",
                 )
 
-    def pointer(self, b: Buffer, at: Expr) -> str:
+    def pointer(self, b: ir.Buffer, at: ir.Expr) -> str:
         """The address of an element."""
         offset = self.within_address(at)
         return self.name(b) if offset.code == "0" else f"{self.name(b)} + {offset.at(_SUM)}"
 
-    def lanes_pointer(self, b: Buffer, where: Ramp) -> tuple[str, int]:
+    def lanes_pointer(self, b: ir.Buffer, where: ir.Ramp) -> tuple[str, int]:
         """The address of neighbours, and its alignment in elements, up to their number."""
         return self.pointer(b, where.base), math.gcd(self.multiples.of(where.base), where.lanes)
 
-    def decided(self, cond: Expr) -> bool | None:
+    def decided(self, cond: ir.Expr) -> bool | None:
         """True or False if a condition on indices certainly holds, or certainly fails, here; else None."""
-        if isinstance(cond, Binary) and cond.dtype.is_bool and cond.op in ("and", "or") and cond.lanes == 1:
+        if isinstance(cond, ir.Binary) and cond.dtype.is_bool and cond.op in ("and", "or") and cond.lanes == 1:
             sides = self.decided(cond.a), self.decided(cond.b)
             short = cond.op == "or"
             return short if short in sides else None if None in sides else not short
-        if not isinstance(cond, Compare) or cond.a.dtype != i64 or cond.lanes != 1 or cond.op not in _ORDER:
+        if not isinstance(cond, ir.Compare) or cond.a.dtype != i64 or cond.lanes != 1 or cond.op not in _ORDER:
             return None
         a, b = (cond.a, cond.b) if cond.op in ("lt", "le") else (cond.b, cond.a)
         strict = cond.op in ("lt", "gt")
@@ -250,46 +231,46 @@ class Expressions(ExpressionWriter[_Text]):
             return True
         return False if self.facts.at_most(b if strict else b + 1, a) else None
 
-    def _var(self, e: Var) -> _Text:
+    def _var(self, e: ir.Var) -> _Text:
         return _Text(self.name(e), wide=e in self.wide or e not in self.indices)
 
-    def _const(self, e: Const) -> _Text:
+    def _const(self, e: ir.Const) -> _Text:
         if e.lanes > 1:
-            one = Const(e.value, e.dtype)
+            one = ir.Const(e.value, e.dtype)
             return _Text(f"tm_splat<{e.lanes}>({self._typed(one)})")
         code, wide = literal(e)
         return _Text(code, _UNARY if code.startswith("-") else _ATOM, wide)
 
-    def _typed(self, e: Expr) -> str:
+    def _typed(self, e: ir.Expr) -> str:
         """A value in exactly its type, as a template takes it."""
         text = self.written(e)
         if (
             not e.dtype.is_int
             or e.lanes > 1
             or (e.dtype == i64 and text.wide)
-            or (isinstance(e, (Load, Cast)) and e.dtype != i64)
+            or (isinstance(e, (ir.Load, ir.Cast)) and e.dtype != i64)
         ):
             return text.code
         return f"({cuda_type(e.dtype)}){text.at(_UNARY)}"
 
-    def _load(self, e: Load) -> _Text:
+    def _load(self, e: ir.Load) -> _Text:
         (where,) = e.indices
         b = e.buffer
         self.check_register(b, where)
         if e.lanes == 1:
             return _Text(f"{self.name(b)}[{self.within_address(where).code}]")
-        if not isinstance(where, Ramp) or constant_value(where.stride) != 1:
+        if not isinstance(where, ir.Ramp) or constant_value(where.stride) != 1:
             return _Text(f"tm_gather({self.name(b)}, {self._vector_address(where)})")
-        if b.scope in (Scope.REGISTER, Scope.LOCAL):
+        if b.scope in (ir.Scope.REGISTER, ir.Scope.LOCAL):
             return _Text(f"tm_get<{e.lanes}>({self.pointer(b, where.base)})")
         pointer, aligned = self.lanes_pointer(b, where)
         lanes = f"{e.lanes}" if aligned == e.lanes else f"{e.lanes}, {aligned}"
         return _Text(f"tm_load<{lanes}>({pointer})")
 
-    def _vector_address(self, where: Expr) -> str:
+    def _vector_address(self, where: ir.Expr) -> str:
         return self.within_address(where).code
 
-    def _unary(self, e: Unary) -> _Text:
+    def _unary(self, e: ir.Unary) -> _Text:
         a = self.written(e.a)
         if e.dtype.is_bool:
             return _Text(f"!{a.at(_UNARY)}", _UNARY)
@@ -297,14 +278,14 @@ class Expressions(ExpressionWriter[_Text]):
             return _Text(f"-{a.at(_UNARY + 1)}", _UNARY, a.wide)
         return self._helper(e.op, e, self._typed(e.a))
 
-    def _unwrapped(self, e: Expr) -> bool:
+    def _unwrapped(self, e: ir.Expr) -> bool:
         return e.dtype == i64 and (self._addressing or (e.lanes == 1 and self.is_index(e)))
 
-    def _helper(self, name: str, e: Expr, *args: str) -> _Text:
+    def _helper(self, name: str, e: ir.Expr, *args: str) -> _Text:
         exact = f"<{cuda_type(e.dtype)}>" if e.dtype.is_int and e.lanes == 1 else ""
         return _Text(f"tm_{name}{exact}({', '.join(args)})")
 
-    def _binary(self, e: Binary) -> _Text:
+    def _binary(self, e: ir.Binary) -> _Text:
         if e.dtype.is_bool:
             for side, other in ((e.a, e.b), (e.b, e.a)):
                 if e.op in ("and", "or") and self.decided(side) is (e.op == "and"):
@@ -321,7 +302,7 @@ class Expressions(ExpressionWriter[_Text]):
             return self._infix(_INFIX[e.op], e)
         return self._helper(e.op, e, self._typed(e.a), self._typed(e.b))
 
-    def _extremum(self, e: Binary) -> _Text:
+    def _extremum(self, e: ir.Binary) -> _Text:
         for side, other in ((e.a, e.b), (e.b, e.a)):
             if self.facts.at_most(side, other) if e.op == "min" else self.facts.at_most(other, side):
                 return self.written(side)
@@ -329,7 +310,7 @@ class Expressions(ExpressionWriter[_Text]):
         wide = a.wide or b.wide
         return _Text(f"tm_{e.op}<{'long long' if wide else 'int'}>({a.code}, {b.code})", wide=wide)
 
-    def _infix(self, operator: tuple[int, str], e: Binary) -> _Text:
+    def _infix(self, operator: tuple[int, str], e: ir.Binary) -> _Text:
         level, sign = operator
         a, b = self.written(e.a), self.written(e.b)
         wide = a.wide or b.wide
@@ -347,18 +328,18 @@ class Expressions(ExpressionWriter[_Text]):
             right = b.code  # a + (b + c): no partial sum is larger than the whole
         return _Text(f"{left} {sign} {right}", level, wide)
 
-    def _grows(self, e: Binary) -> bool:
+    def _grows(self, e: ir.Binary) -> bool:
         return self.fits_int(e) and self.bounds(e.a).lo >= 0 and self.bounds(e.b).lo >= 0
 
-    def _compare(self, e: Compare) -> _Text:
+    def _compare(self, e: ir.Compare) -> _Text:
         level, sign = _COMPARISONS[e.op]
         a, b = self.written(e.a), self.written(e.b)
         return _Text(f"{a.at(_SUM)} {sign} {b.at(_SUM)}", level)
 
-    def _select(self, e: Select) -> _Text:
-        if e.lanes > 1 and not isinstance(e.cond, Broadcast):
+    def _select(self, e: ir.Select) -> _Text:
+        if e.lanes > 1 and not isinstance(e.cond, ir.Broadcast):
             return _Text(f"tm_select({', '.join(self.written(x).code for x in (e.cond, e.a, e.b))})")
-        cond = e.cond.a if isinstance(e.cond, Broadcast) else e.cond
+        cond = e.cond.a if isinstance(e.cond, ir.Broadcast) else e.cond
         known = self.decided(cond)
         if known is not None:
             return self.written(e.a if known else e.b)
@@ -372,7 +353,7 @@ class Expressions(ExpressionWriter[_Text]):
             a, b = _widened(e.a, a), _widened(e.b, b)
         return _Text(f"{test.at(_OR)} ? {a.at(_CHOICE + 1)} : {b.at(_CHOICE)}", _CHOICE, wide)
 
-    def _cast(self, e: Cast) -> _Text:
+    def _cast(self, e: ir.Cast) -> _Text:
         if e.dtype == tf32 and e.a.dtype == f32:
             self.families.add("mma")
             return _Text(f"tm_round_tf32({self.written(e.a).code})")
@@ -387,7 +368,7 @@ class Expressions(ExpressionWriter[_Text]):
         self._narrow = before
         return _Text(f"tm_cast<{cuda_type(e.dtype)}>({code})")
 
-    def _call(self, e: Call) -> _Text:
+    def _call(self, e: ir.Call) -> _Text:
         if e.name == "checked_index":
             self.needs_error = True
             position, size = (self.within_address(a, addressing=False).code for a in e.args)
@@ -398,10 +379,10 @@ class Expressions(ExpressionWriter[_Text]):
             self.families.add("approximate")
         return _Text(f"tm_{name}({', '.join(self.written(a).code for a in e.args)})")
 
-    def _intrinsic(self, e: Intrinsic) -> _Text:
+    def _intrinsic(self, e: ir.Intrinsic) -> _Text:
         return _Text(self.invoked(e.instruction, e.args))
 
-    def invoked(self, instruction: Instruction, operands: Sequence[Region | Expr | TensorMap]) -> str:
+    def invoked(self, instruction: Instruction, operands: Sequence[ir.Region | ir.Expr | ir.TensorMap]) -> str:
         """The call of an instruction's device function: constants are template arguments, regions are pointers."""
         if instruction.targets.kind != "cuda":
             raise CodegenError(
@@ -416,55 +397,55 @@ class Expressions(ExpressionWriter[_Text]):
         constants, args = [], []
         for parameter, operand in zip(instruction.parameters, operands, strict=True):
             if parameter.place is Place.CONSTANT:
-                assert isinstance(operand, Expr)
+                assert isinstance(operand, ir.Expr)
                 if constant_value(operand) is None:
                     raise CodegenError(f"{instruction.name} takes a {parameter.name} that is known when compiling")
                 constants.append(self.written(operand).code)
-            elif isinstance(operand, Region):
+            elif isinstance(operand, ir.Region):
                 args.append(self.pointer(operand.buffer, operand.start[0]))
-            elif isinstance(operand, TensorMap):
+            elif isinstance(operand, ir.TensorMap):
                 args.append(self.name(operand))
             elif parameter.place is Place.VALUE:
                 args.append(self.within_address(operand, addressing=False).code)
-            elif isinstance(operand, Load):
+            elif isinstance(operand, ir.Load):
                 args.append(self.pointer(operand.buffer, operand.indices[0]))
             else:
                 raise CodegenError(f"{instruction.name} takes {parameter}, not a value")
         exact = f"<{', '.join(constants)}>" if constants else ""
         return f"{instruction.text or 'tm_' + instruction.name}{exact}({', '.join(args)})"
 
-    def _ramp(self, e: Ramp) -> _Text:
+    def _ramp(self, e: ir.Ramp) -> _Text:
         base, stride = self.within_address(e.base), self.within_address(e.stride)
         return _Text(f"tm_ramp<{e.lanes}, long long>({base.code}, {stride.code})")
 
-    def _broadcast(self, e: Broadcast) -> _Text:
+    def _broadcast(self, e: ir.Broadcast) -> _Text:
         return _Text(f"tm_splat<{e.lanes}>({self._typed(e.a)})")
 
-    def _lanereduce(self, e: LaneReduce) -> _Text:
+    def _lanereduce(self, e: ir.LaneReduce) -> _Text:
         op = {"sum": "or", "max": "or", "prod": "and", "min": "and"}.get(e.op, e.op) if e.dtype == boolean else e.op
         return _Text(f"tm_lanes_{op}({self.written(e.a).code})")
 
 
-def _lasting(cond: Expr, holds: bool) -> Iterator[Expr]:
+def _lasting(cond: ir.Expr, holds: bool) -> Iterator[ir.Expr]:
     """The parts of a condition that stay valid: parts that read memory do not, because it may be written."""
-    if isinstance(cond, Binary) and cond.op == "and" and cond.dtype.is_bool and holds:
+    if isinstance(cond, ir.Binary) and cond.op == "and" and cond.dtype.is_bool and holds:
         yield from _lasting(cond.a, holds)
         yield from _lasting(cond.b, holds)
-    elif not any(isinstance(e, (Load, Intrinsic)) for e in walk_exprs(cond)):
+    elif not any(isinstance(e, (ir.Load, ir.Intrinsic)) for e in walk_exprs(cond)):
         yield cond
 
 
-def _widened(e: Expr, text: _Text) -> _Text:
+def _widened(e: ir.Expr, text: _Text) -> _Text:
     """A constant as a ``long long``."""
-    return _Text(f"{text.code}LL", text.level) if isinstance(e, Const) and not text.wide else text
+    return _Text(f"{text.code}LL", text.level) if isinstance(e, ir.Const) and not text.wide else text
 
 
-def _sign_of(e: Expr) -> str:
+def _sign_of(e: ir.Expr) -> str:
     table = _OF_BOOLS if e.dtype.is_bool else _INFIX
-    return table[e.op][1] if isinstance(e, Binary) and e.op in table else ""
+    return table[e.op][1] if isinstance(e, ir.Binary) and e.op in table else ""
 
 
-def literal(e: Const) -> tuple[str, bool]:
+def literal(e: ir.Const) -> tuple[str, bool]:
     """A scalar constant, and whether its C++ type is wider than int."""
     if e.dtype.is_bool:
         return ("true" if e.value else "false"), False
@@ -486,6 +467,6 @@ def _float_literal(value: float, dtype: DType) -> str:
     return code if dtype.name == "f32" else f"{cuda_type(dtype)}({code})"
 
 
-def _factors(e: Expr) -> tuple[Expr, ...]:
+def _factors(e: ir.Expr) -> tuple[ir.Expr, ...]:
     """The expressions of which ``e`` is the product."""
-    return (*_factors(e.a), *_factors(e.b)) if isinstance(e, Binary) and e.op == "mul" else (e,)
+    return (*_factors(e.a), *_factors(e.b)) if isinstance(e, ir.Binary) and e.op == "mul" else (e,)

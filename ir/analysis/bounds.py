@@ -11,24 +11,10 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from taskmap.ir import nodes as ir
 from taskmap.ir.analysis import polynomial as poly
 from taskmap.ir.analysis.polynomial import Poly
 from taskmap.ir.construct import index, static_size
-from taskmap.ir.nodes import (
-    Binary,
-    Broadcast,
-    Call,
-    Cast,
-    Compare,
-    Const,
-    Dim,
-    Expr,
-    LaneReduce,
-    Ramp,
-    Select,
-    Unary,
-    Var,
-)
 from taskmap.ir.types import DType, i64
 from taskmap.ir.visit import map_expr, substitute
 
@@ -83,34 +69,34 @@ def type_range(dtype: DType) -> Interval:
     return Interval(-(1 << (dtype.bits - 1)), (1 << (dtype.bits - 1)) - 1)
 
 
-def bounds(expr: Expr, env: Mapping[Var, Interval]) -> Interval:
+def bounds(expr: ir.Expr, env: Mapping[ir.Var, Interval]) -> Interval:
     """An interval with every value of ``expr``, in every lane. A variable not in ``env`` has the range of its type."""
     return node_bounds(expr, env, lambda e: bounds(e, env))
 
 
-def node_bounds(expr: Expr, env: Mapping[Var, Interval], of: Callable[[Expr], Interval]) -> Interval:
+def node_bounds(expr: ir.Expr, env: Mapping[ir.Var, Interval], of: Callable[[ir.Expr], Interval]) -> Interval:
     """``bounds`` of ``expr``, with ``of`` giving those of its operands, for callers that cache them."""
     known = type_range(expr.dtype)
-    if isinstance(expr, Const):
+    if isinstance(expr, ir.Const):
         return Interval(int(expr.value), int(expr.value)) if not expr.dtype.is_float else EVERYTHING
-    if isinstance(expr, Var):
+    if isinstance(expr, ir.Var):
         return env.get(expr, known)
-    if isinstance(expr, Compare):
+    if isinstance(expr, ir.Compare):
         return BIT
     found = EVERYTHING
-    if isinstance(expr, Binary):
+    if isinstance(expr, ir.Binary):
         found = _OPERATIONS.get(expr.op, _unknown)(of(expr.a), of(expr.b))
-    elif isinstance(expr, Unary):
+    elif isinstance(expr, ir.Unary):
         found = _unary(expr.op, of(expr.a))
-    elif isinstance(expr, Select):
+    elif isinstance(expr, ir.Select):
         found = of(expr.a) | of(expr.b)
-    elif isinstance(expr, (Broadcast, Cast)):
+    elif isinstance(expr, (ir.Broadcast, ir.Cast)):
         found = EVERYTHING if expr.a.dtype.is_float else of(expr.a)
-    elif isinstance(expr, LaneReduce) and expr.op in ("min", "max", "and", "or"):
+    elif isinstance(expr, ir.LaneReduce) and expr.op in ("min", "max", "and", "or"):
         found = of(expr.a)
-    elif isinstance(expr, Ramp):
+    elif isinstance(expr, ir.Ramp):
         found = of(expr.base) + of(expr.stride) * Interval(0, expr.lanes - 1)
-    elif isinstance(expr, Call) and expr.name == "checked_index":
+    elif isinstance(expr, ir.Call) and expr.name == "checked_index":
         found = Interval(0, max(0, of(expr.args[1]).hi - 1))
     fits = found.lo >= known.lo and found.hi <= known.hi
     return found if fits else known
@@ -198,12 +184,12 @@ class Facts:
     polynomials that are at most 0 because a condition holds.
     """
 
-    ranges: dict[Var, Interval] = field(default_factory=dict)
-    limits: dict[Var, Poly] = field(default_factory=dict)
-    values: dict[Var, Expr] = field(default_factory=dict)
+    ranges: dict[ir.Var, Interval] = field(default_factory=dict)
+    limits: dict[ir.Var, Poly] = field(default_factory=dict)
+    values: dict[ir.Var, ir.Expr] = field(default_factory=dict)
     nonpositive: tuple[Poly, ...] = ()
 
-    def below(self, var: Var, extent: Dim) -> Facts:
+    def below(self, var: ir.Var, extent: ir.Dim) -> Facts:
         """0 <= var < extent, and so extent is at least 1."""
         size = static_size(extent)
         if size is not None:
@@ -214,11 +200,11 @@ class Facts:
         some = poly.add(poly.constant(1), limits[var], -1)
         return Facts({**self.ranges, var: Interval(0, top)}, limits, self.values, (*self.nonpositive, some))
 
-    def within(self, var: Var, interval: Interval) -> Facts:
+    def within(self, var: ir.Var, interval: Interval) -> Facts:
         """var lies in ``interval``."""
         return Facts({**self.ranges, var: interval}, self.limits, self.values, self.nonpositive)
 
-    def define(self, var: Var, value: Expr) -> Facts:
+    def define(self, var: ir.Var, value: ir.Expr) -> Facts:
         """var names ``value``."""
         if not value.dtype.is_int:
             return self
@@ -226,13 +212,13 @@ class Facts:
         known = self.within(var, self.bounds(inlined))
         return Facts(known.ranges, known.limits, {**self.values, var: inlined}, known.nonpositive)
 
-    def assume(self, cond: Expr, holds: bool = True) -> Facts:
+    def assume(self, cond: ir.Expr, holds: bool = True) -> Facts:
         """``cond`` holds, or does not. Comparisons of i64 scalars and their conjunctions are understood."""
-        if isinstance(cond, Unary) and cond.op == "not":
+        if isinstance(cond, ir.Unary) and cond.op == "not":
             return self.assume(cond.a, not holds)
-        if isinstance(cond, Binary) and cond.op == ("and" if holds else "or"):
+        if isinstance(cond, ir.Binary) and cond.op == ("and" if holds else "or"):
             return self.assume(cond.a, holds).assume(cond.b, holds)
-        if not isinstance(cond, Compare) or cond.a.dtype != i64 or cond.lanes != 1:
+        if not isinstance(cond, ir.Compare) or cond.a.dtype != i64 or cond.lanes != 1:
             return self
         op = cond.op if holds else _NEGATION[cond.op]
         gap = poly.add(self.poly(cond.a), self.poly(cond.b), -1)
@@ -248,26 +234,26 @@ class Facts:
         }[op]
         return Facts(self.ranges, self.limits, self.values, (*self.nonpositive, *new))
 
-    def inline(self, expr: Expr) -> Expr:
+    def inline(self, expr: ir.Expr) -> ir.Expr:
         """``expr`` with Let names replaced by their values, and one variable in place of all lanes of a vector."""
         scalar = map_expr(expr, self._one_lane) if expr.lanes in _LANE else expr
         return substitute(scalar, self.values) if self.values else scalar
 
     @staticmethod
-    def _one_lane(e: Expr) -> Expr | None:
-        if isinstance(e, Ramp) and e.lanes in _LANE:
+    def _one_lane(e: ir.Expr) -> ir.Expr | None:
+        if isinstance(e, ir.Ramp) and e.lanes in _LANE:
             return e.base + e.stride * _LANE[e.lanes]
-        return e.a if isinstance(e, Broadcast) else None
+        return e.a if isinstance(e, ir.Broadcast) else None
 
-    def poly(self, expr: Expr) -> Poly:
+    def poly(self, expr: ir.Expr) -> Poly:
         """The polynomial of an i64 expression with Lets inlined."""
         return poly.to_poly(self.inline(expr))
 
-    def bounds(self, expr: Expr) -> Interval:
+    def bounds(self, expr: ir.Expr) -> Interval:
         """The range of ``expr`` here."""
         return bounds(self.inline(expr), {**self.ranges, **_LANE_RANGES})
 
-    def at_most(self, a: Expr, b: Expr) -> bool:
+    def at_most(self, a: ir.Expr, b: ir.Expr) -> bool:
         """True if a <= b can be proved."""
         return self.is_nonpositive(poly.add(self.poly(a), self.poly(b), -1))
 
@@ -283,7 +269,7 @@ class Facts:
         """Prove p <= 0 for p with a min or max: min(a, b) <= a and <= b, so for c > 0 one side of c * min suffices."""
         for monomial, coefficient in p.items():
             (e,) = monomial if len(monomial) == 1 else (None,)
-            if not isinstance(e, Binary) or e.op not in ("min", "max"):
+            if not isinstance(e, ir.Binary) or e.op not in ("min", "max"):
                 continue
             rest = {m: c for m, c in p.items() if m != monomial}
             sides = (poly.add(rest, self.poly(side), coefficient) for side in (e.a, e.b))
@@ -314,9 +300,9 @@ class Facts:
             best = min(best, self.poly_range(p).hi)
         return best
 
-    def _at_top(self, p: Poly, var: Expr) -> Poly | None:
+    def _at_top(self, p: Poly, var: ir.Expr) -> Poly | None:
         """p with ``var`` at its limit minus one where its coefficient is positive, and at 0 where it is negative."""
-        if not isinstance(var, Var):
+        if not isinstance(var, ir.Var):
             return None
         top = poly.add(self.limits[var], poly.constant(1), -1)
         total: Poly = {}
@@ -338,7 +324,7 @@ _NEGATION = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "
 _DEPTH = 8
 """The longest chain of limits that mention other limited variables."""
 
-_LANE = {1 << b: Var(f"lane{1 << b}") for b in range(1, 9)}
+_LANE = {1 << b: ir.Var(f"lane{1 << b}") for b in range(1, 9)}
 """A variable that stands for the lane, for each common number of lanes."""
 
 LANES = frozenset(_LANE.values())

@@ -19,28 +19,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from taskmap.ir import nodes as ir
 from taskmap.ir.analysis import polynomial as poly
 from taskmap.ir.analysis.polynomial import Monomial, Poly
 from taskmap.ir.construct import binary, call, cast, compare, const, constant_value, index, select, static_size, unary
-from taskmap.ir.nodes import (
-    Binary,
-    Broadcast,
-    Call,
-    Cast,
-    Compare,
-    Const,
-    Dim,
-    Expr,
-    Intrinsic,
-    LaneReduce,
-    Load,
-    Ramp,
-    Reduce,
-    Scatter,
-    Select,
-    Unary,
-    Var,
-)
 from taskmap.ir.recurrence import Recurrence
 from taskmap.ir.types import i64
 from taskmap.ir.visit import children, rebuild, walk_exprs
@@ -67,42 +49,42 @@ class Simplifier:
     once.
     """
 
-    extents: dict[Var, Poly] = field(default_factory=dict)
-    ranges: dict[Var, Range] = field(default_factory=dict)
-    values: dict[Var, Expr] = field(default_factory=dict)
-    _memo: dict[Expr, Expr] = field(default_factory=dict)
-    _polys: dict[Expr, Poly] = field(default_factory=dict)
-    _ranges: dict[Expr, Range] = field(default_factory=dict)
+    extents: dict[ir.Var, Poly] = field(default_factory=dict)
+    ranges: dict[ir.Var, Range] = field(default_factory=dict)
+    values: dict[ir.Var, ir.Expr] = field(default_factory=dict)
+    _memo: dict[ir.Expr, ir.Expr] = field(default_factory=dict)
+    _polys: dict[ir.Expr, Poly] = field(default_factory=dict)
+    _ranges: dict[ir.Expr, Range] = field(default_factory=dict)
 
-    def bind(self, var: Var, extent: Dim) -> None:
+    def bind(self, var: ir.Var, extent: ir.Dim) -> None:
         """``var`` runs over [0, extent); sizes in the extent without a known range are at least 1."""
         size = static_size(extent)
         self.ranges[var] = (0, size - 1 if size is not None else math.inf)
         if size is None:
             self.extents[var] = poly.to_poly(self(index(extent)))
             for v in walk_exprs(poly.to_expr(self.extents[var])):
-                if isinstance(v, Var):
+                if isinstance(v, ir.Var):
                     self.ranges.setdefault(v, (1, math.inf))
 
-    def bind_range(self, var: Var, bounds: Range) -> None:
+    def bind_range(self, var: ir.Var, bounds: Range) -> None:
         """``var`` lies in the closed range ``bounds``."""
         self.ranges[var] = bounds
 
-    def replace(self, var: Var, value: Expr) -> None:
+    def replace(self, var: ir.Var, value: ir.Expr) -> None:
         """Every use of ``var`` becomes ``value``, which must be simplified already."""
         self.values[var] = value
 
-    def __call__(self, expr: Expr) -> Expr:
-        if isinstance(expr, Const):
+    def __call__(self, expr: ir.Expr) -> ir.Expr:
+        if isinstance(expr, ir.Const):
             return expr
-        if isinstance(expr, Var):
+        if isinstance(expr, ir.Var):
             return self.values.get(expr, expr)
         known = self._memo.get(expr)
         if known is None:
             known = self._memo[expr] = self._simplify(expr)
         return known
 
-    def dim(self, size: Dim) -> Dim:
+    def dim(self, size: ir.Dim) -> ir.Dim:
         """A simplified size; an int when it is constant."""
         if isinstance(size, int):
             return size
@@ -110,56 +92,56 @@ class Simplifier:
         value = constant_value(simple)
         return simple if value is None else int(value)
 
-    def _simplify(self, e: Expr) -> Expr:
-        if isinstance(e, Binary):
+    def _simplify(self, e: ir.Expr) -> ir.Expr:
+        if isinstance(e, ir.Binary):
             if e.dtype == i64 and e.lanes == 1 and e.op in _INTEGER:
                 simple = self._integer(e)
                 return e if simple == e else simple
             a, b = self(e.a), self(e.b)
             return e if a is e.a and b is e.b else binary(e.op, a, b)
-        if isinstance(e, Compare):
+        if isinstance(e, ir.Compare):
             return self._compare(e)
-        if isinstance(e, Select):
+        if isinstance(e, ir.Select):
             return select(self(e.cond), self(e.a), self(e.b))
-        if isinstance(e, Load):
-            return Load(e.buffer, tuple(self(i) for i in e.indices), e.dtype, e.lanes)
-        if isinstance(e, Call):
+        if isinstance(e, ir.Load):
+            return ir.Load(e.buffer, tuple(self(i) for i in e.indices), e.dtype, e.lanes)
+        if isinstance(e, ir.Call):
             return call(e.name, *(self(a) for a in e.args), dtype=e.dtype)
-        if isinstance(e, Unary):
+        if isinstance(e, ir.Unary):
             if e.dtype == i64 and e.lanes == 1 and e.op == "neg":
                 return poly.to_expr(self.poly(e))
             return unary(e.op, self(e.a))
-        if isinstance(e, Cast):
+        if isinstance(e, ir.Cast):
             return cast(self(e.a), e.dtype)
-        if isinstance(e, Ramp):
-            return Ramp(self(e.base), self(e.stride), e.lanes)
-        if isinstance(e, Broadcast):
-            return Broadcast(self(e.a), e.lanes, e.dtype)
-        if isinstance(e, LaneReduce):
-            return LaneReduce(e.op, self(e.a), e.dtype)
-        if isinstance(e, Intrinsic):
-            return Intrinsic(e.instruction, tuple(self(a) for a in e.args), e.dtype, e.lanes)
-        if isinstance(e, Reduce):
+        if isinstance(e, ir.Ramp):
+            return ir.Ramp(self(e.base), self(e.stride), e.lanes)
+        if isinstance(e, ir.Broadcast):
+            return ir.Broadcast(self(e.a), e.lanes, e.dtype)
+        if isinstance(e, ir.LaneReduce):
+            return ir.LaneReduce(e.op, self(e.a), e.dtype)
+        if isinstance(e, ir.Intrinsic):
+            return ir.Intrinsic(e.instruction, tuple(self(a) for a in e.args), e.dtype, e.lanes)
+        if isinstance(e, ir.Reduce):
             for var, extent in e.axes:
                 self.bind(var, extent)
-            return Reduce(e.op, tuple((v, self.dim(d)) for v, d in e.axes), self(e.body), e.dtype)
-        if isinstance(e, Scatter):
+            return ir.Reduce(e.op, tuple((v, self.dim(d)) for v, d in e.axes), self(e.body), e.dtype)
+        if isinstance(e, ir.Scatter):
             for var, extent in e.axes:
                 self.bind(var, extent)
             axes = tuple((v, self.dim(d)) for v, d in e.axes)
             here, at = (tuple(self(i) for i in position) for position in (e.here, e.at))
-            return Scatter(e.op, here, self(e.initial), axes, at, self(e.body), e.dtype)
+            return ir.Scatter(e.op, here, self(e.initial), axes, at, self(e.body), e.dtype)
         if isinstance(e, Recurrence):
             for var, extent in e.bound:
                 self.bind(var, extent)
             return rebuild(e, [self(k) for k in children(e)])
         return e
 
-    def poly(self, e: Expr) -> Poly:
+    def poly(self, e: ir.Expr) -> Poly:
         """The polynomial of an integer expression with simplified atoms."""
-        if isinstance(e, Const):
+        if isinstance(e, ir.Const):
             return poly.constant(int(e.value))
-        if isinstance(e, Var):
+        if isinstance(e, ir.Var):
             value = self.values.get(e)
             return poly.atom(e) if value is None else poly.to_poly(value)
         known = self._polys.get(e)
@@ -167,20 +149,20 @@ class Simplifier:
             known = self._polys[e] = self._poly(e)
         return known
 
-    def _poly(self, e: Expr) -> Poly:
-        if isinstance(e, Binary) and e.dtype == i64 and e.lanes == 1:
+    def _poly(self, e: ir.Expr) -> Poly:
+        if isinstance(e, ir.Binary) and e.dtype == i64 and e.lanes == 1:
             if e.op == "add":
                 return self._joined(poly.add(self.poly(e.a), self.poly(e.b)))
             if e.op == "sub":
                 return self._joined(poly.add(self.poly(e.a), self.poly(e.b), -1))
             if e.op == "mul":
                 return self._joined(poly.multiply(self.poly(e.a), self.poly(e.b)))
-        if isinstance(e, Unary) and e.op == "neg":
+        if isinstance(e, ir.Unary) and e.op == "neg":
             return poly.add({}, self.poly(e.a), -1)
         simple = self(e)
         return poly.to_poly(simple)
 
-    def _integer(self, e: Binary) -> Expr:
+    def _integer(self, e: ir.Binary) -> ir.Expr:
         if e.op in ("add", "sub", "mul"):
             return poly.to_expr(self.poly(e))
         if e.op in ("floordiv", "tdiv"):
@@ -191,7 +173,7 @@ class Simplifier:
             return self._exclusive_or(self.poly(e.a), self.poly(e.b))
         return self._extremum(e.op, self(e.a), self(e.b))
 
-    def _quotient(self, p: Poly, d: Poly) -> Expr:
+    def _quotient(self, p: Poly, d: Poly) -> ir.Expr:
         if not d:
             return binary("floordiv", poly.to_expr(p), 0)
         whole, rest = poly.divide(p, d)
@@ -202,7 +184,7 @@ class Simplifier:
             inner = self._quotient(reduced.high, reduced.divisor)
             return poly.to_expr(poly.add(whole, poly.to_poly(inner)))
         inner_e = poly.to_expr(rest)
-        if isinstance(inner_e, Binary) and inner_e.op == "floordiv" and self.poly_range(d)[0] >= 1:
+        if isinstance(inner_e, ir.Binary) and inner_e.op == "floordiv" and self.poly_range(d)[0] >= 1:
             size = poly.to_poly(inner_e.b)
             if self.poly_range(size)[0] >= 1:
                 q = self._quotient(poly.to_poly(inner_e.a), poly.multiply(size, d))
@@ -210,7 +192,7 @@ class Simplifier:
         quotient = binary("floordiv", poly.to_expr(rest), poly.to_expr(d))
         return poly.to_expr(poly.add(whole, poly.to_poly(quotient)))
 
-    def _remainder(self, p: Poly, d: Poly) -> Expr:
+    def _remainder(self, p: Poly, d: Poly) -> ir.Expr:
         if not d:
             return binary("mod", poly.to_expr(p), 0)
         _, rest = poly.divide(p, d)
@@ -224,7 +206,7 @@ class Simplifier:
         if size is not None and size > 0:
             inner_e = poly.to_expr(rest)
             if (
-                isinstance(inner_e, Binary)
+                isinstance(inner_e, ir.Binary)
                 and inner_e.op == "mod"
                 and (c := constant_value(inner_e.b))
                 and c % size == 0
@@ -232,7 +214,7 @@ class Simplifier:
                 return self._remainder(poly.to_poly(inner_e.a), d)
         return binary("mod", poly.to_expr(rest), poly.to_expr(d))
 
-    def _exclusive_or(self, p: Poly, bits: Poly) -> Expr:
+    def _exclusive_or(self, p: Poly, bits: Poly) -> ir.Expr:
         """p ^ bits. The terms of p that are multiples of a power of two above all the bits are added afterwards."""
         low, high = self.poly_range(bits)
         if low < 0 or math.isinf(high):
@@ -263,8 +245,8 @@ class Simplifier:
 
     def _joined(self, p: Poly) -> Poly:
         """p with every c * (x // d) * d + c * (x % d) replaced by c * x; c may contain sizes."""
-        for monomial in [m for m in p if any(isinstance(a, Binary) and a.op == "mod" for a in m)]:
-            for mod in dict.fromkeys(a for a in monomial if isinstance(a, Binary) and a.op == "mod"):
+        for monomial in [m for m in p if any(isinstance(a, ir.Binary) and a.op == "mod" for a in m)]:
+            for mod in dict.fromkeys(a for a in monomial if isinstance(a, ir.Binary) and a.op == "mod"):
                 if monomial not in p:
                     break
                 others = list(monomial)
@@ -309,13 +291,13 @@ class Simplifier:
             term = poly.multiply(term, self._top_of(a))
         return term
 
-    def _top_of(self, a: Expr) -> Poly:
-        if isinstance(a, Var) and a in self.extents:
+    def _top_of(self, a: ir.Expr) -> Poly:
+        if isinstance(a, ir.Var) and a in self.extents:
             return poly.add(self.extents[a], poly.constant(1), -1)
         high = self.range(a)[1]
         if math.isfinite(high):
             return poly.constant(int(high))
-        if isinstance(a, Binary) and a.op == "mod" and self.range(a.b)[0] >= 1:
+        if isinstance(a, ir.Binary) and a.op == "mod" and self.range(a.b)[0] >= 1:
             return poly.add(poly.to_poly(a.b), poly.constant(1), -1)
         return poly.atom(a)
 
@@ -329,28 +311,28 @@ class Simplifier:
             low, high = low + r[0], high + r[1]
         return low, high
 
-    def range(self, e: Expr) -> Range:
+    def range(self, e: ir.Expr) -> Range:
         """The closed range of an integer expression; symbolic sizes are at least 1."""
-        if isinstance(e, Const):
+        if isinstance(e, ir.Const):
             return (e.value, e.value) if not isinstance(e.value, bool) else (int(e.value), int(e.value))
-        if isinstance(e, Var):
+        if isinstance(e, ir.Var):
             return self.ranges.get(e, UNBOUNDED)
-        if isinstance(e, Binary):
+        if isinstance(e, ir.Binary):
             known = self._ranges.get(e)
             if known is None:
                 known = self._ranges[e] = self._binary_range(e)
             return known
-        if isinstance(e, Select):
+        if isinstance(e, ir.Select):
             a, b = self.range(e.a), self.range(e.b)
             return min(a[0], b[0]), max(a[1], b[1])
-        if isinstance(e, Call) and e.name == "checked_index":
+        if isinstance(e, ir.Call) and e.name == "checked_index":
             return 0, self.range(e.args[1])[1] - 1
-        if isinstance(e, Unary) and e.op == "neg":
+        if isinstance(e, ir.Unary) and e.op == "neg":
             a = self.range(e.a)
             return -a[1], -a[0]
         return UNBOUNDED
 
-    def _binary_range(self, e: Binary) -> Range:
+    def _binary_range(self, e: ir.Binary) -> Range:
         if e.op in ("add", "sub", "mul"):
             return self.poly_range(poly.to_poly(e))
         a, b = self.range(e.a), self.range(e.b)
@@ -367,7 +349,7 @@ class Simplifier:
             return 0, min(b[1] - 1, a[1]) if a[0] >= 0 else b[1] - 1
         return UNBOUNDED
 
-    def _extremum(self, op: str, a: Expr, b: Expr) -> Expr:
+    def _extremum(self, op: str, a: ir.Expr, b: ir.Expr) -> ir.Expr:
         if a == b:
             return a
         low, high = self.poly_range(poly.add(poly.to_poly(a), poly.to_poly(b), -1))
@@ -379,12 +361,12 @@ class Simplifier:
             return b if op == "min" else a
         return binary(op, a, b)
 
-    def _at_most(self, a: Expr, b: Expr) -> bool:
+    def _at_most(self, a: ir.Expr, b: ir.Expr) -> bool:
         """True if a <= b follows from symbolic extents."""
         top = self._symbolic_top(poly.to_poly(a))
         return self.poly_range(poly.add(poly.to_poly(b), top, -1))[0] >= 0
 
-    def _compare(self, e: Compare) -> Expr:
+    def _compare(self, e: ir.Compare) -> ir.Expr:
         a, b = self(e.a), self(e.b)
         if a.dtype != i64 or a.lanes != 1:
             return compare(e.op, a, b)

@@ -14,25 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from taskmap.ir import nodes as ir
 from taskmap.ir.errors import GraphError, VerifyError
 from taskmap.ir.functions import FUNCTIONS
 from taskmap.ir.isa.float_rounding import convert_float8, round_operand
-from taskmap.ir.nodes import (
-    Binary,
-    Buffer,
-    Call,
-    Cast,
-    Compare,
-    Const,
-    Dim,
-    Expr,
-    Load,
-    Reduce,
-    Scatter,
-    Select,
-    Unary,
-    Var,
-)
 from taskmap.ir.recurrence import Recurrence
 from taskmap.ir.task import Compute
 from taskmap.ir.types import FLOAT8, OPERAND_DTYPES, DType, bf16, i64
@@ -75,7 +60,7 @@ def convert(x: Array, dtype: DType) -> Array:
     return np.asarray(x.astype(NUMPY_TYPES[dtype.name]))
 
 
-def size_of(dim: Dim, dims: Mapping[Var, int]) -> int:
+def size_of(dim: ir.Dim, dims: Mapping[ir.Var, int]) -> int:
     """The value of a size, given the symbolic sizes."""
     if isinstance(dim, int):
         return dim
@@ -83,7 +68,7 @@ def size_of(dim: Dim, dims: Mapping[Var, int]) -> int:
     return int(value.reshape(()))
 
 
-def evaluate(compute: Compute, arrays: Sequence[Array], dims: Mapping[Var, int] | None = None) -> Array:
+def evaluate(compute: Compute, arrays: Sequence[Array], dims: Mapping[ir.Var, int] | None = None) -> Array:
     """The output of ``compute`` on ``arrays``, one for each formal input; ``dims`` gives the symbolic sizes.
 
     Raises GraphError for an array whose shape differs from its formal's, and VerifyError if the body loads outside an
@@ -106,42 +91,44 @@ def evaluate(compute: Compute, arrays: Sequence[Array], dims: Mapping[Var, int] 
 class _Grid:
     """Expressions over the variables in scope; axis d of every value belongs to the d-th of them."""
 
-    def __init__(self, arrays: Mapping[Buffer, Array], axes: list[tuple[Var, int]], dims: Mapping[Var, int]) -> None:
+    def __init__(
+        self, arrays: Mapping[ir.Buffer, Array], axes: list[tuple[ir.Var, int]], dims: Mapping[ir.Var, int]
+    ) -> None:
         self.arrays = arrays
         self.axes = axes
         self.dims = dims
         self.place = {var: d for d, (var, _) in enumerate(axes)}
         self.memo: dict[int, Array] = {}
 
-    def value(self, e: Expr) -> Array:
+    def value(self, e: ir.Expr) -> Array:
         if id(e) not in self.memo:
             self.memo[id(e)] = self._value(e)
         return self.memo[id(e)]
 
-    def _value(self, e: Expr) -> Array:
-        if isinstance(e, Const):
+    def _value(self, e: ir.Expr) -> Array:
+        if isinstance(e, ir.Const):
             return self._scalar(convert(np.asarray(e.value), e.dtype))
-        if isinstance(e, Var):
+        if isinstance(e, ir.Var):
             return self._variable(e)
-        if isinstance(e, Load):
+        if isinstance(e, ir.Load):
             return self._load(e)
-        if isinstance(e, Reduce):
+        if isinstance(e, ir.Reduce):
             return self._reduce(e)
-        if isinstance(e, Scatter):
+        if isinstance(e, ir.Scatter):
             return self._scatter(e)
         if isinstance(e, Recurrence):
             return self._recurrence(e)
-        if isinstance(e, Cast):
+        if isinstance(e, ir.Cast):
             return convert(self.value(e.a), e.dtype)
-        if isinstance(e, Select):
+        if isinstance(e, ir.Select):
             return np.where(self.value(e.cond), self.value(e.a), self.value(e.b))
-        if isinstance(e, Compare):
+        if isinstance(e, ir.Compare):
             return np.asarray(_COMPARE[e.op](self.value(e.a), self.value(e.b)))
-        if isinstance(e, Unary):
+        if isinstance(e, ir.Unary):
             return self._unary(e)
-        if isinstance(e, Binary):
+        if isinstance(e, ir.Binary):
             return self._rounded(_BINARY[e.op](self.value(e.a), self.value(e.b)), e.dtype)
-        if isinstance(e, Call):
+        if isinstance(e, ir.Call):
             return self._rounded(FUNCTIONS[e.name].reference(*map(self.value, e.args)), e.dtype)
         raise VerifyError(f"{type(e).__name__} does not belong in a compute definition")
 
@@ -151,7 +138,7 @@ class _Grid:
     def _scalar(self, x: Array) -> Array:
         return x.reshape((1,) * len(self.axes))
 
-    def _variable(self, var: Var) -> Array:
+    def _variable(self, var: ir.Var) -> Array:
         if var not in self.place:
             if var not in self.dims:
                 raise VerifyError(f"{var!r} is neither an index of the definition nor a symbolic size")
@@ -159,7 +146,7 @@ class _Grid:
         d = self.place[var]
         return np.arange(self.axes[d][1]).reshape([-1 if k == d else 1 for k in range(len(self.axes))])
 
-    def _unary(self, e: Unary) -> Array:
+    def _unary(self, e: ir.Unary) -> Array:
         x = self.value(e.a)
         if e.op == "neg":
             return np.negative(x)
@@ -167,7 +154,7 @@ class _Grid:
             return np.abs(x)
         return np.logical_not(x) if e.dtype.is_bool else np.invert(x)
 
-    def _load(self, e: Load) -> Array:
+    def _load(self, e: ir.Load) -> Array:
         array = self.arrays[e.buffer]
         positions = [self.value(i) for i in e.indices]
         for d, position in enumerate(positions):
@@ -180,26 +167,26 @@ class _Grid:
             return self._scalar(array)
         return self._transposed(e, array) if self._is_plain(e, array) else np.asarray(array[tuple(positions)])
 
-    def _is_plain(self, e: Load, array: Array) -> bool:
+    def _is_plain(self, e: ir.Load, array: Array) -> bool:
         """True if the load reads the whole tensor, each dimension by its own variable, so that it is a transpose."""
-        places = [self.place.get(i) if isinstance(i, Var) else None for i in e.indices]
+        places = [self.place.get(i) if isinstance(i, ir.Var) else None for i in e.indices]
         return (
             None not in places
             and len(set(places)) == len(places)
             and all(p is not None and self.axes[p][1] == n for p, n in zip(places, array.shape, strict=True))
         )
 
-    def _transposed(self, e: Load, array: Array) -> Array:
-        places = [self.place[i] for i in e.indices if isinstance(i, Var)]
+    def _transposed(self, e: ir.Load, array: Array) -> Array:
+        places = [self.place[i] for i in e.indices if isinstance(i, ir.Var)]
         shape = [1] * len(self.axes)
         for place, size in zip(places, array.shape, strict=True):
             shape[place] = size
         return np.asarray(array.transpose(np.argsort(places)).reshape(shape))
 
-    def _reduce(self, e: Reduce) -> Array:
+    def _reduce(self, e: ir.Reduce) -> Array:
         reduced = [(var, size_of(extent, self.dims)) for var, extent in e.axes]
         inner = _Grid(self.arrays, [*self.axes, *reduced], self.dims)
-        if e.op == "sum" and isinstance(e.body, Binary) and e.body.op == "mul" and e.dtype.is_float:
+        if e.op == "sum" and isinstance(e.body, ir.Binary) and e.body.op == "mul" and e.dtype.is_float:
             return self._contraction(inner, e.body, len(reduced), e.dtype)
         body = inner.value(e.body)
         outer = body.shape[: len(self.axes)]
@@ -211,7 +198,7 @@ class _Grid:
             return convert(getattr(np, e.op)(body, axis=axis, dtype=np.float64), e.dtype)
         return np.asarray(getattr(np, e.op)(body, axis=axis)).astype(NUMPY_TYPES[e.dtype.name])
 
-    def _scatter(self, e: Scatter) -> Array:
+    def _scatter(self, e: ir.Scatter) -> Array:
         if tuple(e.here) != tuple(var for var, _ in self.axes):
             raise VerifyError("a scatter is part of a larger definition", why="it must be a definition of its own.")
         inner = _Grid(self.arrays, [(var, size_of(extent, self.dims)) for var, extent in e.axes], self.dims)
@@ -232,7 +219,7 @@ class _Grid:
         axes = [(var, size_of(extent, self.dims)) for var, extent in e.axes]
         shape, steps = tuple(n for _, n in axes), size_of(e.steps, self.dims)
 
-        def whole(value: Expr, dtype: DType, known: Mapping[Buffer, Array], dims: Mapping[Var, int]) -> Array:
+        def whole(value: ir.Expr, dtype: DType, known: Mapping[ir.Buffer, Array], dims: Mapping[ir.Var, int]) -> Array:
             return convert(np.broadcast_to(_Grid(known, axes, dims).value(value), shape), dtype)
 
         out = np.zeros((steps + len(e.states), *shape), NUMPY_TYPES[e.dtype.name])
@@ -249,7 +236,7 @@ class _Grid:
             out[steps + k] = convert(state, e.dtype)
         return out
 
-    def _contraction(self, inner: _Grid, product: Binary, count: int, dtype: DType) -> Array:
+    def _contraction(self, inner: _Grid, product: ir.Binary, count: int, dtype: DType) -> Array:
         """sum(a * b) without forming a * b: each factor drops its axes of extent one, then einsum reduces."""
         a, b = inner.value(product.a), inner.value(product.b)
         rank = len(inner.axes)

@@ -14,31 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from taskmap.ir import nodes as ir
 from taskmap.ir.errors import VerifyError
 from taskmap.ir.functions import function_named
 from taskmap.ir.interp.definitions import NUMPY_TYPES, convert, round_bf16
 from taskmap.ir.interp.instructions import execute
 from taskmap.ir.interp.memory import CheckedAccess, Memory
-from taskmap.ir.nodes import (
-    Binary,
-    Broadcast,
-    Buffer,
-    Call,
-    Cast,
-    Compare,
-    Const,
-    Expr,
-    Intrinsic,
-    LaneReduce,
-    Load,
-    Ramp,
-    Reduce,
-    Scatter,
-    Scope,
-    Select,
-    Unary,
-    Var,
-)
 from taskmap.ir.recurrence import Recurrence
 from taskmap.ir.types import DType, bf16, boolean, i64
 from taskmap.ir.visit import children, walk_exprs
@@ -57,9 +38,9 @@ class Environment:
     several threads execute together, by expression. block: the state shared by the threads of its block.
     """
 
-    vars: dict[Var, Value]
-    memory: dict[Buffer, Memory]
-    shared: dict[Buffer, Memory]
+    vars: dict[ir.Var, Value]
+    memory: dict[ir.Buffer, Memory]
+    shared: dict[ir.Buffer, Memory]
     access: CheckedAccess = field(default_factory=CheckedAccess)
     shared_access: CheckedAccess = field(default_factory=CheckedAccess)
     private_access: CheckedAccess | None = None
@@ -68,13 +49,13 @@ class Environment:
     exchanged: dict[int, Value] = field(default_factory=dict)
     block: Any = None
 
-    def access_to(self, buffer: Buffer) -> CheckedAccess:
+    def access_to(self, buffer: ir.Buffer) -> CheckedAccess:
         """The identity of the worker towards ``buffer``."""
         if buffer in self.shared:
             return self.shared_access
-        return self.access if self.private_access is None or buffer.scope is Scope.GLOBAL else self.private_access
+        return self.access if self.private_access is None or buffer.scope is ir.Scope.GLOBAL else self.private_access
 
-    def buffer(self, buffer: Buffer) -> Memory:
+    def buffer(self, buffer: ir.Buffer) -> Memory:
         """The memory of a buffer in scope."""
         try:
             return self.memory[buffer]
@@ -137,7 +118,7 @@ def as_value(x: Value, dtype: DType, lanes: int = 1) -> Value:
     return int(item) if dtype == i64 else bool(item) if dtype == boolean else item
 
 
-def _given(e: Intrinsic, frame: Environment) -> Value:
+def _given(e: ir.Intrinsic, frame: Environment) -> Value:
     """The result of an instruction of several threads; they have synchronised, and each was given its result."""
     if id(e) not in frame.exchanged:
         by = f"{e.instruction.workers} workers"
@@ -158,13 +139,13 @@ def _rounded(dtype: DType, lanes: int) -> Callable[[Value], Value]:
 class ExpressionCompiler:
     """The compiled expressions of one kernel."""
 
-    def __init__(self, of_gpu: Callable[[Intrinsic], Eval] | None = None) -> None:
+    def __init__(self, of_gpu: Callable[[ir.Intrinsic], Eval] | None = None) -> None:
         self._of_gpu = of_gpu
         self._shared: set[int] = set()
         self._done: dict[int, Eval] = {}
-        self._kept: list[Expr] = []
+        self._kept: list[ir.Expr] = []
 
-    def compile(self, root: Expr) -> Eval:
+    def compile(self, root: ir.Expr) -> Eval:
         """A function that evaluates ``root`` in a frame; a subexpression that occurs twice is evaluated once."""
         self._kept.append(root)
         uses = Counter(id(kid) for e in walk_exprs(root) for kid in children(e))
@@ -180,7 +161,7 @@ class ExpressionCompiler:
 
         return fresh
 
-    def _compile(self, e: Expr) -> Eval:
+    def _compile(self, e: ir.Expr) -> Eval:
         key = id(e)
         if key not in self._done:
             run = _COMPILE[type(e)](self, e)
@@ -198,11 +179,11 @@ class ExpressionCompiler:
 
         return once
 
-    def const(self, e: Const) -> Eval:
+    def const(self, e: ir.Const) -> Eval:
         value = as_value(e.value, e.dtype, e.lanes)
         return lambda frame: value
 
-    def var(self, e: Var) -> Eval:
+    def var(self, e: ir.Var) -> Eval:
         def run(frame: Environment) -> Value:
             try:
                 return frame.vars[e]
@@ -211,7 +192,7 @@ class ExpressionCompiler:
 
         return run
 
-    def unary(self, e: Unary) -> Eval:
+    def unary(self, e: ir.Unary) -> Eval:
         a, rounded = self._compile(e.a), _rounded(e.dtype, e.lanes)
         table: dict[str, Callable[[Value], Value]] = {"neg": np.negative, "abs": np.abs}
         op = table.get(e.op) or (np.logical_not if e.dtype == boolean else np.invert)
@@ -220,7 +201,7 @@ class ExpressionCompiler:
             return lambda frame: _wrap(whole(a(frame)))
         return lambda frame: rounded(op(a(frame)))
 
-    def binary(self, e: Binary) -> Eval:
+    def binary(self, e: ir.Binary) -> Eval:
         a, b = self._compile(e.a), self._compile(e.b)
         if e.dtype == i64 and e.lanes == 1:
             whole = _INT[e.op]
@@ -235,13 +216,13 @@ class ExpressionCompiler:
             return lambda frame: rounded(op(a(frame), b(frame)))
         return lambda frame: op(a(frame), b(frame))
 
-    def compare(self, e: Compare) -> Eval:
+    def compare(self, e: ir.Compare) -> Eval:
         a, b, op = self._compile(e.a), self._compile(e.b), _COMPARE[e.op]
         if e.lanes > 1:
             return lambda frame: op(a(frame), b(frame))
         return lambda frame: bool(op(a(frame), b(frame)))
 
-    def select(self, e: Select) -> Eval:
+    def select(self, e: ir.Select) -> Eval:
         cond, a, b = self._compile(e.cond), self._compile(e.a), self._compile(e.b)
 
         def side(run: Eval, frame: Environment, wanted: bool) -> Value:
@@ -265,11 +246,11 @@ class ExpressionCompiler:
 
         return scalar
 
-    def cast(self, e: Cast) -> Eval:
+    def cast(self, e: ir.Cast) -> Eval:
         a, dtype, lanes = self._compile(e.a), e.dtype, e.lanes
         return lambda frame: as_value(a(frame), dtype, lanes)
 
-    def load(self, e: Load) -> Eval:
+    def load(self, e: ir.Load) -> Eval:
         indices, buffer = [self._compile(i) for i in e.indices], e.buffer
         rounded = _rounded(e.dtype, e.lanes) if e.dtype in (i64, boolean) else None
 
@@ -279,7 +260,7 @@ class ExpressionCompiler:
 
         return run
 
-    def call(self, e: Call) -> Eval:
+    def call(self, e: ir.Call) -> Eval:
         args, dtype, lanes = [self._compile(a) for a in e.args], e.dtype, e.lanes
         reference = function_named(e.name).reference
         kinds = [NUMPY_TYPES[a.dtype.name] for a in e.args]
@@ -290,15 +271,15 @@ class ExpressionCompiler:
 
         return run
 
-    def ramp(self, e: Ramp) -> Eval:
+    def ramp(self, e: ir.Ramp) -> Eval:
         base, stride, lane = self._compile(e.base), self._compile(e.stride), np.arange(e.lanes, dtype=np.int64)
         return lambda frame: base(frame) + stride(frame) * lane
 
-    def broadcast(self, e: Broadcast) -> Eval:
+    def broadcast(self, e: ir.Broadcast) -> Eval:
         a, lanes, kind = self._compile(e.a), e.lanes, NUMPY_TYPES[e.dtype.name]
         return lambda frame: np.full(lanes, a(frame), kind)
 
-    def lane_reduce(self, e: LaneReduce) -> Eval:
+    def lane_reduce(self, e: ir.LaneReduce) -> Eval:
         a, rounded = self._compile(e.a), _rounded(e.dtype, 1)
         op = _NUMPY[{"sum": "add", "prod": "mul"}.get(e.op, e.op)]
 
@@ -311,7 +292,7 @@ class ExpressionCompiler:
 
         return run
 
-    def intrinsic(self, e: Intrinsic) -> Eval:
+    def intrinsic(self, e: ir.Intrinsic) -> Eval:
         instruction = e.instruction
         if instruction.workers > 1:
             return lambda frame: _given(e, frame)
@@ -327,25 +308,25 @@ class ExpressionCompiler:
 
         return run
 
-    def reduce(self, e: Reduce | Scatter | Recurrence) -> Eval:
+    def reduce(self, e: ir.Reduce | ir.Scatter | Recurrence) -> Eval:
         raise VerifyError("a kernel contains a reduction of a compute definition", why="kernels reduce with loops.")
 
 
 _COMPILE: dict[type, Callable[[ExpressionCompiler, Any], Eval]] = {
-    Const: ExpressionCompiler.const,
-    Var: ExpressionCompiler.var,
-    Unary: ExpressionCompiler.unary,
-    Binary: ExpressionCompiler.binary,
-    Compare: ExpressionCompiler.compare,
-    Select: ExpressionCompiler.select,
-    Cast: ExpressionCompiler.cast,
-    Load: ExpressionCompiler.load,
-    Call: ExpressionCompiler.call,
-    Ramp: ExpressionCompiler.ramp,
-    Broadcast: ExpressionCompiler.broadcast,
-    LaneReduce: ExpressionCompiler.lane_reduce,
-    Intrinsic: ExpressionCompiler.intrinsic,
-    Reduce: ExpressionCompiler.reduce,
-    Scatter: ExpressionCompiler.reduce,
+    ir.Const: ExpressionCompiler.const,
+    ir.Var: ExpressionCompiler.var,
+    ir.Unary: ExpressionCompiler.unary,
+    ir.Binary: ExpressionCompiler.binary,
+    ir.Compare: ExpressionCompiler.compare,
+    ir.Select: ExpressionCompiler.select,
+    ir.Cast: ExpressionCompiler.cast,
+    ir.Load: ExpressionCompiler.load,
+    ir.Call: ExpressionCompiler.call,
+    ir.Ramp: ExpressionCompiler.ramp,
+    ir.Broadcast: ExpressionCompiler.broadcast,
+    ir.LaneReduce: ExpressionCompiler.lane_reduce,
+    ir.Intrinsic: ExpressionCompiler.intrinsic,
+    ir.Reduce: ExpressionCompiler.reduce,
+    ir.Scatter: ExpressionCompiler.reduce,
     Recurrence: ExpressionCompiler.reduce,
 }

@@ -13,23 +13,8 @@ from taskmap.ir.errors import InputError
 from taskmap.ir.interp.approximations import approximated
 from taskmap.ir.interp.definitions import convert
 from taskmap.ir.interp.warp_instructions import atomic, reduce, shuffle, vote
+from taskmap.ir.isa import specs
 from taskmap.ir.isa.entry import Instruction
-from taskmap.ir.isa.specs import (
-    ApproximationSpec,
-    AsyncCopySpec,
-    AtomicSpec,
-    CachedMoveSpec,
-    ConvertSpec,
-    FragmentMoveSpec,
-    MatMulSpec,
-    MatrixMoveSpec,
-    MoveSpec,
-    ShuffleSpec,
-    Spec,
-    TensorMoveSpec,
-    VoteSpec,
-    WarpReduceSpec,
-)
 from taskmap.ir.isa.tma_box import load_box, store_box
 from taskmap.ir.types import DType
 
@@ -94,7 +79,7 @@ def execute(instruction: Instruction, *operands: Any) -> Any:
 
 
 def _matmul(instruction: Instruction, c: Array, a: Array, b: Array) -> Array:
-    spec = cast_spec(instruction, MatMulSpec)
+    spec = cast_spec(instruction, specs.MatMulSpec)
     owners = (instruction.owner_c, instruction.owner_a, instruction.owner_b)
     tiles = [x if owner is None else collect(x, owner) for x, owner in zip((c, a, b), owners, strict=True)]
     result = multiply(tiles[0], tiles[1], tiles[2], spec.c)
@@ -106,7 +91,7 @@ def _held(instruction: Instruction, moved: Array) -> Array:
     owner = instruction.owner_c
     if owner is None:
         return moved
-    store = isinstance(instruction.spec, MatrixMoveSpec | FragmentMoveSpec) and instruction.spec.store
+    store = isinstance(instruction.spec, specs.MatrixMoveSpec | specs.FragmentMoveSpec) and instruction.spec.store
     return collect(moved, owner) if store else distribute(moved, owner)
 
 
@@ -115,18 +100,18 @@ def _same(instruction: Instruction, moved: Array) -> Array:
 
 
 def _async_copy(instruction: Instruction, source: Array, copied: int | None = None) -> Array:
-    spec = cast_spec(instruction, AsyncCopySpec)
+    spec = cast_spec(instruction, specs.AsyncCopySpec)
     count = spec.bytes if copied is None else copied
     return np.concatenate([source[:count], np.zeros(spec.bytes - count, source.dtype)])
 
 
 def _tensor_move(instruction: Instruction, *operands: Any) -> Array:
-    spec = cast_spec(instruction, TensorMoveSpec)
+    spec = cast_spec(instruction, specs.TensorMoveSpec)
     return load_box(*operands) if spec.kind == "load" else store_box(*operands, add=spec.kind == "add")
 
 
 def _convert(instruction: Instruction, x: Array) -> Array:
-    return convert(x, cast_spec(instruction, ConvertSpec).to)
+    return convert(x, cast_spec(instruction, specs.ConvertSpec).to)
 
 
 def cast_spec(instruction: Instruction, kind: type[S]) -> S:
@@ -136,18 +121,18 @@ def cast_spec(instruction: Instruction, kind: type[S]) -> S:
     return instruction.spec
 
 
-_MEANINGS: dict[type[Spec], Callable[..., Any]] = {
-    MatMulSpec: _matmul,
-    MoveSpec: _same,
-    CachedMoveSpec: _same,
-    MatrixMoveSpec: _held,
-    FragmentMoveSpec: _held,
-    AsyncCopySpec: _async_copy,
-    TensorMoveSpec: _tensor_move,
-    ShuffleSpec: lambda i, *operands: shuffle(i.spec, *operands),
-    VoteSpec: lambda i, *operands: vote(i.spec, *operands),
-    WarpReduceSpec: lambda i, *operands: reduce(i.spec, *operands),
-    AtomicSpec: lambda i, *operands: atomic(i.spec, *operands),
-    ConvertSpec: _convert,
-    ApproximationSpec: lambda i, x: approximated(i.spec, x),
+_MEANINGS: dict[type[specs.Spec], Callable[..., Any]] = {
+    specs.MatMulSpec: _matmul,
+    specs.MoveSpec: _same,
+    specs.CachedMoveSpec: _same,
+    specs.MatrixMoveSpec: _held,
+    specs.FragmentMoveSpec: _held,
+    specs.AsyncCopySpec: _async_copy,
+    specs.TensorMoveSpec: _tensor_move,
+    specs.ShuffleSpec: lambda i, *operands: shuffle(i.spec, *operands),
+    specs.VoteSpec: lambda i, *operands: vote(i.spec, *operands),
+    specs.WarpReduceSpec: lambda i, *operands: reduce(i.spec, *operands),
+    specs.AtomicSpec: lambda i, *operands: atomic(i.spec, *operands),
+    specs.ConvertSpec: _convert,
+    specs.ApproximationSpec: lambda i, x: approximated(i.spec, x),
 }

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from taskmap.ir import nodes as ir
 from taskmap.ir.algebra.digits import Task
 from taskmap.ir.construct import index
 from taskmap.ir.errors import InputError, TaskmapError, VerifyError
@@ -29,30 +30,6 @@ from taskmap.ir.interp.operands import BlockContext
 from taskmap.ir.interp.scheduler import Collective, SyncPoint, ThreadBlock
 from taskmap.ir.interp.warp_ops import exchanged, value_alone
 from taskmap.ir.isa.specs import BarrierSpec, MbarrierSpec
-from taskmap.ir.nodes import (
-    Allocate,
-    Barrier,
-    Body,
-    Buffer,
-    Dim,
-    Evaluate,
-    Expr,
-    For,
-    If,
-    Intrinsic,
-    Invoke,
-    Kernel,
-    Let,
-    LoopKind,
-    MappedFor,
-    MatMul,
-    Move,
-    Region,
-    Scope,
-    Stmt,
-    Store,
-    Var,
-)
 from taskmap.ir.printer import print_body
 from taskmap.ir.visit import children, stmt_exprs, walk_exprs, walk_stmts
 from taskmap.ir.workers import BLOCKS, THREAD
@@ -65,8 +42,8 @@ Resumable = Callable[[Environment], SyncPoint]
 
 
 def interpret(
-    kernel: Kernel, arrays: Mapping[Buffer, Array], dims: Mapping[Var, int] | None = None, *, seed: int = 0
-) -> dict[Buffer, Array]:
+    kernel: ir.Kernel, arrays: Mapping[ir.Buffer, Array], dims: Mapping[ir.Var, int] | None = None, *, seed: int = 0
+) -> dict[ir.Buffer, Array]:
     """Run ``kernel``; the result holds a logical array for each output.
 
     arrays: for each input a logical array (of the buffer's shape) or its flat storage; one flat array may serve several
@@ -87,9 +64,9 @@ def interpret(
 class _Machine:
     """One run of one kernel."""
 
-    def __init__(self, kernel: Kernel, dims: dict[Var, int], seed: int) -> None:
+    def __init__(self, kernel: ir.Kernel, dims: dict[ir.Var, int], seed: int) -> None:
         self.kernel = kernel
-        self.dims: dict[Var, Value] = dict(dims)
+        self.dims: dict[ir.Var, Value] = dict(dims)
         self.random = random.Random(seed)
         self.expressions = ExpressionCompiler(lambda e: value_alone(e, self.expressions))
         self.invocations = Invocations(self.expressions)
@@ -97,10 +74,10 @@ class _Machine:
         self.sizes = Environment(self.dims, {}, {})
         self.on_gpu = bool(kernel.threads)
         # Threads that wait other than at a barrier of all threads are ordered in ways not followed here.
-        self.tracks_shared = not any(isinstance(s, Invoke) and _orders(s) for s in walk_stmts(kernel.body))
+        self.tracks_shared = not any(isinstance(s, ir.Invoke) and _orders(s) for s in walk_stmts(kernel.body))
 
-    def run(self, arrays: Mapping[Buffer, Array]) -> dict[Buffer, Array]:
-        memory: dict[Buffer, Memory] = {}
+    def run(self, arrays: Mapping[ir.Buffer, Array]) -> dict[ir.Buffer, Array]:
+        memory: dict[ir.Buffer, Memory] = {}
         flat: dict[int, Storage] = {}
         for b in self.kernel.buffers:
             if b not in arrays:
@@ -134,26 +111,26 @@ class _Machine:
         self.random.shuffle(order)
         return order
 
-    def size(self, dim: Dim, frame: Environment) -> int:
+    def size(self, dim: ir.Dim, frame: Environment) -> int:
         return dim if isinstance(dim, int) else int(self.expressions.compile(dim)(frame))
 
-    def geometry(self, b: Buffer, frame: Environment) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+    def geometry(self, b: ir.Buffer, frame: Environment) -> tuple[tuple[int, ...], tuple[int, ...], int]:
         shape = tuple(self.size(d, frame) for d in b.shape)
         strides = row_major(shape) if b.strides is None else tuple(self.size(s, frame) for s in b.strides)
         return shape, strides, self.size(b.offset, frame)
 
-    def new_memory(self, b: Buffer, frame: Environment) -> Memory:
+    def new_memory(self, b: ir.Buffer, frame: Environment) -> Memory:
         shape, strides, offset = self.geometry(b, frame)
         return Memory(b, shape, strides, offset, Storage.uninitialised(span(b, shape, strides, offset), b.dtype))
 
     # The grid of a GPU kernel: blocks one after the other, threads interleaved at barriers.
 
-    def run_grid(self, memory: dict[Buffer, Memory]) -> None:
+    def run_grid(self, memory: dict[ir.Buffer, Memory]) -> None:
         grid = [self.size(d, self.sizes) for d in self.kernel.grid]
         launch = next(self.epochs) if len(grid) and np.prod(grid) > 1 else 0
         body = self.generator(self.kernel.body)
         for number, block in enumerate(self.shuffled(itertools.product(*map(range, grid)))):
-            shared: dict[Buffer, Memory] = {}
+            shared: dict[ir.Buffer, Memory] = {}
             frames = []
             for t in range(self.kernel.threads):
                 names = {**self.dims, THREAD: t, **dict(zip(BLOCKS, block, strict=False))}
@@ -173,12 +150,12 @@ class _Machine:
 
         def execute(asked: Collective, group: Sequence[int], requests: Sequence[Collective]) -> Sequence[Value]:
             try:
-                if isinstance(asked.site, Intrinsic):
+                if isinstance(asked.site, ir.Intrinsic):
                     return exchanged(asked.site, [r.args for r in requests])
-                if isinstance(asked.site, MatMul):
+                if isinstance(asked.site, ir.MatMul):
                     self.matmul_together(asked.site, [frames[t] for t in group])
                     return [None] * len(group)
-                assert isinstance(asked.site, Invoke)
+                assert isinstance(asked.site, ir.Invoke)
                 self.invocations.together(asked.site, [frames[t] for t in group])
             except TaskmapError as error:
                 error.at(asked.source)
@@ -192,7 +169,7 @@ class _Machine:
 
     # Statements, each compiled once to a function of a frame, or to a generator that yields at each barrier.
 
-    def plain(self, body: Body) -> Plain:
+    def plain(self, body: ir.Body) -> Plain:
         steps = [self.located(s, _PLAIN[type(s)](self, s)) for s in body]
         if len(steps) == 1:
             return steps[0]
@@ -203,9 +180,9 @@ class _Machine:
 
         return run
 
-    def located(self, stmt: Stmt, step: Plain) -> Plain:
+    def located(self, stmt: ir.Stmt, step: Plain) -> Plain:
         """``step`` with its errors located at the statement, innermost first."""
-        if isinstance(stmt, (For, MappedFor, If)):
+        if isinstance(stmt, (ir.For, ir.MappedFor, ir.If)):
             return step
 
         def run(frame: Environment) -> None:
@@ -217,7 +194,7 @@ class _Machine:
 
         return run
 
-    def generator(self, body: Body) -> Resumable:
+    def generator(self, body: ir.Body) -> Resumable:
         steps: list[tuple[bool, Callable[[Environment], Any]]] = []
         for s in body:
             synchronises = any(_synchronises(inner) for inner in walk_stmts(s))
@@ -232,8 +209,8 @@ class _Machine:
 
         return run
 
-    def synchronising(self, stmt: Stmt) -> Resumable:
-        if isinstance(stmt, Barrier):
+    def synchronising(self, stmt: ir.Stmt) -> Resumable:
+        if isinstance(stmt, ir.Barrier):
 
             def barrier(frame: Environment) -> SyncPoint:
                 yield stmt
@@ -255,18 +232,18 @@ class _Machine:
 
         return exchange
 
-    def inner(self, stmt: Stmt) -> Resumable:
+    def inner(self, stmt: ir.Stmt) -> Resumable:
         """A statement with its own collective expressions already evaluated."""
-        if isinstance(stmt, Invoke):
+        if isinstance(stmt, ir.Invoke):
             return self.invoked(stmt)
-        if isinstance(stmt, MatMul) and stmt.c.buffer.owner is not None:
+        if isinstance(stmt, ir.MatMul) and stmt.c.buffer.owner is not None:
             request = Collective(stmt, "a product", stmt.c.buffer.owner.num_workers, (), stmt.source)
 
             def product(frame: Environment) -> SyncPoint:
                 yield request
 
             return product
-        if isinstance(stmt, If):
+        if isinstance(stmt, ir.If):
             cond = self.expressions.compile(stmt.cond)
             then, orelse = self.generator(stmt.then), self.generator(stmt.orelse)
 
@@ -274,7 +251,7 @@ class _Machine:
                 yield from (then if cond(frame) else orelse)(frame)
 
             return branch
-        if not isinstance(stmt, (For, MappedFor)):
+        if not isinstance(stmt, (ir.For, ir.MappedFor)):
             step = self.plain((stmt,))
 
             def plain(frame: Environment) -> SyncPoint:
@@ -292,7 +269,7 @@ class _Machine:
 
         return loop
 
-    def invoked(self, stmt: Invoke) -> Resumable:
+    def invoked(self, stmt: ir.Invoke) -> Resumable:
         """An instruction for which threads synchronise or wait."""
         waits = self.invocations.waits(stmt)
         if waits is None:
@@ -310,12 +287,12 @@ class _Machine:
 
         return wait
 
-    def invoke(self, stmt: Invoke) -> Plain:
+    def invoke(self, stmt: ir.Invoke) -> Plain:
         return self.invocations.alone(stmt)
 
-    def rounds(self, stmt: Stmt) -> Callable[[Environment], Iterator[None]]:
+    def rounds(self, stmt: ir.Stmt) -> Callable[[Environment], Iterator[None]]:
         """A loop's iterations: sets the loop's variables before each."""
-        if isinstance(stmt, MappedFor):
+        if isinstance(stmt, ir.MappedFor):
             worker, mapping, names = self.expressions.compile(stmt.worker), stmt.mapping, stmt.vars
 
             tasks = lru_cache(maxsize=None)(mapping)
@@ -326,9 +303,9 @@ class _Machine:
                     yield
 
             return mapped
-        assert isinstance(stmt, For)
+        assert isinstance(stmt, ir.For)
         extent, var = self.expressions.compile(stmt.extent), stmt.var
-        parallel = stmt.kind is LoopKind.PARALLEL
+        parallel = stmt.kind is ir.LoopKind.PARALLEL
 
         def plain(frame: Environment) -> Iterator[None]:
             for k in range(extent(frame)):
@@ -347,7 +324,7 @@ class _Machine:
 
         return shuffled if parallel else plain
 
-    def loop(self, stmt: For | MappedFor) -> Plain:
+    def loop(self, stmt: ir.For | ir.MappedFor) -> Plain:
         rounds, body = self.rounds(stmt), self.plain(stmt.body)
 
         def run(frame: Environment) -> None:
@@ -356,11 +333,11 @@ class _Machine:
 
         return run
 
-    def branch(self, stmt: If) -> Plain:
+    def branch(self, stmt: ir.If) -> Plain:
         cond, then, orelse = self.expressions.compile(stmt.cond), self.plain(stmt.then), self.plain(stmt.orelse)
         return lambda frame: (then if cond(frame) else orelse)(frame)
 
-    def store(self, stmt: Store) -> Plain:
+    def store(self, stmt: ir.Store) -> Plain:
         indices = [self.expressions.compile(i) for i in stmt.indices]
         value, buffer = self.expressions.compile(stmt.value), stmt.buffer
 
@@ -370,7 +347,7 @@ class _Machine:
 
         return run
 
-    def let(self, stmt: Let) -> Plain:
+    def let(self, stmt: ir.Let) -> Plain:
         value, var = self.expressions.compile(stmt.value), stmt.var
 
         def run(frame: Environment) -> None:
@@ -378,7 +355,7 @@ class _Machine:
 
         return run
 
-    def evaluate(self, stmt: Evaluate) -> Plain:
+    def evaluate(self, stmt: ir.Evaluate) -> Plain:
         value = self.expressions.compile(stmt.value)
 
         def run(frame: Environment) -> None:
@@ -386,9 +363,9 @@ class _Machine:
 
         return run
 
-    def allocate(self, stmt: Allocate) -> Plain:
+    def allocate(self, stmt: ir.Allocate) -> Plain:
         b = stmt.buffer
-        together = self.on_gpu and b.scope is Scope.SHARED
+        together = self.on_gpu and b.scope is ir.Scope.SHARED
 
         def run(frame: Environment) -> None:
             if not together:
@@ -400,25 +377,25 @@ class _Machine:
 
         return run
 
-    def barrier(self, stmt: Barrier) -> Plain:
+    def barrier(self, stmt: ir.Barrier) -> Plain:
         raise VerifyError("a kernel without threads contains a barrier", where=stmt.source)
 
-    def region(self, region: Region) -> Callable[[Environment], tuple[tuple[int, ...], tuple[int, ...]]]:
+    def region(self, region: ir.Region) -> Callable[[Environment], tuple[tuple[int, ...], tuple[int, ...]]]:
         """(start, extents) of a region in a frame."""
         start = [self.expressions.compile(s) for s in region.start]
         extents = [self.expressions.compile(index(n)) for n in region.shape]
         return lambda frame: (tuple(s(frame) for s in start), tuple(n(frame) for n in extents))
 
-    def read(self, frame: Environment, b: Buffer, start: Sequence[int], extents: Sequence[int]) -> Array:
+    def read(self, frame: Environment, b: ir.Buffer, start: Sequence[int], extents: Sequence[int]) -> Array:
         at = np.meshgrid(*(np.arange(s, s + n) for s, n in zip(start, extents, strict=True)), indexing="ij")
         flat: Array = frame.buffer(b).load([i.reshape(-1) for i in at], frame.access_to(b), frame.lenient > 0)
         return flat.reshape(tuple(extents))
 
-    def write(self, frame: Environment, b: Buffer, start: Sequence[int], values: Array) -> None:
+    def write(self, frame: Environment, b: ir.Buffer, start: Sequence[int], values: Array) -> None:
         at = np.meshgrid(*(np.arange(s, s + n) for s, n in zip(start, values.shape, strict=True)), indexing="ij")
         frame.buffer(b).store([i.reshape(-1) for i in at], values.reshape(-1), frame.access_to(b))
 
-    def move(self, stmt: Move) -> Plain:
+    def move(self, stmt: ir.Move) -> Plain:
         dst, src = self.region(stmt.dst), self.region(stmt.src)
         parts = self.parts(stmt)
 
@@ -437,7 +414,9 @@ class _Machine:
 
         return run
 
-    def parts(self, stmt: Move) -> Callable[[Environment, Sequence[int]], Iterator[tuple[Task, Sequence[int]]]] | None:
+    def parts(
+        self, stmt: ir.Move
+    ) -> Callable[[Environment, Sequence[int]], Iterator[tuple[Task, Sequence[int]]]] | None:
         """The parts of a copy done by one thread, as offset and shape; None if it does the whole copy."""
         owners = [r.buffer.owner for r in (stmt.dst, stmt.src) if r.buffer.owner is not None]
         mapping = stmt.mapping or (owners[0] if owners and self.on_gpu else None)
@@ -461,7 +440,7 @@ class _Machine:
 
         return each
 
-    def matmul(self, stmt: MatMul) -> Plain:
+    def matmul(self, stmt: ir.MatMul) -> Plain:
         regions = [(r.buffer, self.region(r)) for r in (stmt.c, stmt.a, stmt.b)]
         dtype = stmt.c.buffer.dtype
 
@@ -473,7 +452,7 @@ class _Machine:
 
         return run
 
-    def matmul_together(self, stmt: MatMul, frames: Sequence[Environment]) -> None:
+    def matmul_together(self, stmt: ir.MatMul, frames: Sequence[Environment]) -> None:
         """A product into a tile that several threads hold: every operand is read from its holders, each result is
         written by its holders."""
         tiles = []
@@ -490,7 +469,7 @@ class _Machine:
             frame.buffer(stmt.c.buffer).store(indices, result[at], frame.access_to(stmt.c.buffer))
 
     def held(
-        self, frames: Sequence[Environment], b: Buffer, start: Sequence[int], shape: Sequence[int]
+        self, frames: Sequence[Environment], b: ir.Buffer, start: Sequence[int], shape: Sequence[int]
     ) -> Iterator[tuple[Environment, tuple[Array, ...]]]:
         """For each thread, its elements of a part of a distributed buffer, relative to the part's start."""
         assert b.owner is not None
@@ -501,11 +480,11 @@ class _Machine:
             if inside.any():
                 yield frame, tuple(at[inside].T)
 
-    def gather(self, frames: Sequence[Environment], b: Buffer, start: Sequence[int], shape: Sequence[int]) -> Array:
+    def gather(self, frames: Sequence[Environment], b: ir.Buffer, start: Sequence[int], shape: Sequence[int]) -> Array:
         """A part of a buffer as a group of threads sees it together."""
         if b.owner is None:
             frame = frames[0]
-            if b.scope in (Scope.GLOBAL, Scope.SHARED):
+            if b.scope in (ir.Scope.GLOBAL, ir.Scope.SHARED):
                 kept = frame.access, frame.shared_access
                 # Read on behalf of all threads: any concurrent writer races, this thread included.
                 frame.access, frame.shared_access = (replace(a, worker=-2) for a in kept)
@@ -520,36 +499,36 @@ class _Machine:
         return tile
 
 
-def _synchronises(s: Stmt) -> bool:
+def _synchronises(s: ir.Stmt) -> bool:
     """True if a statement itself makes threads synchronise or wait."""
     if (
-        isinstance(s, Barrier)
-        or (isinstance(s, MatMul) and s.c.buffer.owner is not None)
+        isinstance(s, ir.Barrier)
+        or (isinstance(s, ir.MatMul) and s.c.buffer.owner is not None)
         or any(_exchanges(root) for root in stmt_exprs(s))
     ):
         return True
-    return isinstance(s, Invoke) and (is_collective(s.instruction) or may_wait(s.instruction))
+    return isinstance(s, ir.Invoke) and (is_collective(s.instruction) or may_wait(s.instruction))
 
 
-def _exchanges(root: Expr) -> list[Intrinsic]:
+def _exchanges(root: ir.Expr) -> list[ir.Intrinsic]:
     """The expressions that several threads evaluate together, operands first."""
-    found: dict[int, Intrinsic] = {}
+    found: dict[int, ir.Intrinsic] = {}
 
-    def visit(e: Expr, seen: set[int]) -> None:
+    def visit(e: ir.Expr, seen: set[int]) -> None:
         if id(e) in seen:
             return
         seen.add(id(e))
         for kid in children(e):
             visit(kid, seen)
-        if isinstance(e, Intrinsic) and e.instruction.workers > 1:
+        if isinstance(e, ir.Intrinsic) and e.instruction.workers > 1:
             found[id(e)] = e
 
-    if any(isinstance(e, Intrinsic) for e in walk_exprs(root)):
+    if any(isinstance(e, ir.Intrinsic) for e in walk_exprs(root)):
         visit(root, set())
     return list(found.values())
 
 
-def _orders(s: Invoke) -> bool:
+def _orders(s: ir.Invoke) -> bool:
     """True if an instruction orders some threads, or signals asynchronous copies."""
     spec = s.instruction.spec
     return isinstance(spec, (MbarrierSpec, BarrierSpec)) and not (
@@ -568,15 +547,15 @@ def _spread(
 
 
 _PLAIN: dict[type, Callable[[_Machine, Any], Plain]] = {
-    Store: _Machine.store,
-    For: _Machine.loop,
-    MappedFor: _Machine.loop,
-    If: _Machine.branch,
-    Let: _Machine.let,
-    Allocate: _Machine.allocate,
-    Barrier: _Machine.barrier,
-    Evaluate: _Machine.evaluate,
-    Invoke: _Machine.invoke,
-    Move: _Machine.move,
-    MatMul: _Machine.matmul,
+    ir.Store: _Machine.store,
+    ir.For: _Machine.loop,
+    ir.MappedFor: _Machine.loop,
+    ir.If: _Machine.branch,
+    ir.Let: _Machine.let,
+    ir.Allocate: _Machine.allocate,
+    ir.Barrier: _Machine.barrier,
+    ir.Evaluate: _Machine.evaluate,
+    ir.Invoke: _Machine.invoke,
+    ir.Move: _Machine.move,
+    ir.MatMul: _Machine.matmul,
 }

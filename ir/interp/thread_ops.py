@@ -12,15 +12,8 @@ from taskmap.ir.errors import VerifyError
 from taskmap.ir.interp.definitions import convert
 from taskmap.ir.interp.memory import CheckedAccess
 from taskmap.ir.interp.operands import InstructionCall, InstructionOperand, Mbarrier, unknown
+from taskmap.ir.isa import specs
 from taskmap.ir.isa.entry import Place
-from taskmap.ir.isa.specs import (
-    AsyncCopySpec,
-    AtomicSpec,
-    BulkCopySpec,
-    CachedMoveSpec,
-    MbarrierSpec,
-    TensorMoveSpec,
-)
 from taskmap.ir.isa.wgmma_descriptor import swizzled
 from taskmap.ir.nodes import Region, TensorMap
 
@@ -30,7 +23,7 @@ Coords = tuple[int, ...]
 
 def _copy(call: InstructionCall) -> None:
     spec = call.instruction.spec
-    assert isinstance(spec, AsyncCopySpec)
+    assert isinstance(spec, specs.AsyncCopySpec)
     to, source = call.memory("w"), call.memory("r")
     size = to.memory.buffer.dtype.bytes
     count = spec.bytes // size
@@ -53,7 +46,7 @@ def _bulk(call: InstructionCall) -> None:
 
 def _tensor(call: InstructionCall) -> None:
     spec = call.instruction.spec
-    assert isinstance(spec, TensorMoveSpec)
+    assert isinstance(spec, specs.TensorMoveSpec)
     described = call.named("map")
     assert isinstance(described, TensorMap)
     tensor = call.frame.buffer(described.buffer)
@@ -87,7 +80,7 @@ def _tensor(call: InstructionCall) -> None:
 
 def _mbarrier(call: InstructionCall) -> None:
     spec = call.instruction.spec
-    assert isinstance(spec, MbarrierSpec)
+    assert isinstance(spec, specs.MbarrierSpec)
     if spec.remote:
         raise unknown(call.instruction, call.stmt.source)
     if spec.action == "init":
@@ -111,7 +104,7 @@ def _atomic(call: InstructionCall) -> None:
     region = call.stmt.operands[i]
     assert isinstance(region, Region)
     spec = call.instruction.spec
-    assert isinstance(spec, AtomicSpec)
+    assert isinstance(spec, specs.AtomicSpec)
     start, extents = call.given[i]
     target = call.elements(region.buffer, start, extents)
     target.access = CheckedAccess()
@@ -119,7 +112,7 @@ def _atomic(call: InstructionCall) -> None:
     target.store(atomically(spec, target.load(), value))
 
 
-def atomically(spec: AtomicSpec, old: Array, value: Array, expected: Array | None = None) -> Array:
+def atomically(spec: specs.AtomicSpec, old: Array, value: Array, expected: Array | None = None) -> Array:
     if spec.op == "cas":
         return np.where(old == expected, value, old)
     if spec.op == "exch":
@@ -138,11 +131,11 @@ def _cached(call: InstructionCall) -> None:
 
 
 ALONE: dict[type, Callable[[InstructionCall], None]] = {
-    AsyncCopySpec: _copy,
-    BulkCopySpec: _bulk,
-    TensorMoveSpec: _tensor,
-    MbarrierSpec: _mbarrier,
-    AtomicSpec: _atomic,
-    CachedMoveSpec: _cached,
+    specs.AsyncCopySpec: _copy,
+    specs.BulkCopySpec: _bulk,
+    specs.TensorMoveSpec: _tensor,
+    specs.MbarrierSpec: _mbarrier,
+    specs.AtomicSpec: _atomic,
+    specs.CachedMoveSpec: _cached,
 }
 """The effect of each kind of spec; asynchronous copies complete at once."""

@@ -16,18 +16,7 @@ from taskmap.ir.interp.memory import CheckedAccess
 from taskmap.ir.interp.operands import unknown
 from taskmap.ir.interp.thread_ops import atomically
 from taskmap.ir.interp.wgmma import Described
-from taskmap.ir.isa.specs import (
-    ApproximationSpec,
-    AtomicSpec,
-    CachedMoveSpec,
-    ConvertSpec,
-    DescriptorSpec,
-    MbarrierSpec,
-    PeerSpec,
-    ShuffleSpec,
-    VoteSpec,
-    WarpReduceSpec,
-)
+from taskmap.ir.isa import specs
 from taskmap.ir.isa.wgmma_descriptor import Descriptor, swizzled
 from taskmap.ir.nodes import Intrinsic, Load
 from taskmap.ir.types import DType
@@ -40,10 +29,10 @@ def exchanged(e: Intrinsic, args: Sequence[Sequence[Value]]) -> list[Value]:
     """The results of all lanes of a warp, from the arguments of all lanes."""
     spec = e.instruction.spec
     count = len(args)
-    if isinstance(spec, ShuffleSpec):
+    if isinstance(spec, specs.ShuffleSpec):
         width = int(args[0][0])
         return [args[_source(spec.how, lane, int(args[lane][2]), width)][1] for lane in range(count)]
-    if isinstance(spec, VoteSpec):
+    if isinstance(spec, specs.VoteSpec):
         if spec.how == "elect":
             return [lane == 0 for lane in range(count)]
         votes = [bool(a[0]) for a in args]
@@ -51,8 +40,8 @@ def exchanged(e: Intrinsic, args: Sequence[Sequence[Value]]) -> list[Value]:
         if spec.how == "ballot":
             agreed = np.array(sum(1 << i for i, v in enumerate(votes) if v), np.uint32).astype(np.int32)[()]
         return [agreed] * count
-    if isinstance(spec, WarpReduceSpec):
-        atomic = AtomicSpec(spec.op, spec.dtype)
+    if isinstance(spec, specs.WarpReduceSpec):
+        atomic = specs.AtomicSpec(spec.op, spec.dtype)
         total = np.asarray(args[0][0])
         for a in args[1:]:
             total = atomically(atomic, total, np.asarray(a[0]))
@@ -70,16 +59,16 @@ def _source(how: str, lane: int, by: int, width: int) -> int:
 def value_alone(e: Intrinsic, expressions: ExpressionCompiler) -> Callable[[Environment], Value]:
     """The value of an instruction of one thread."""
     spec = e.instruction.spec
-    if isinstance(spec, (AtomicSpec, CachedMoveSpec, MbarrierSpec)):
+    if isinstance(spec, (specs.AtomicSpec, specs.CachedMoveSpec, specs.MbarrierSpec)):
         return _of_memory(e, expressions)
-    if isinstance(spec, DescriptorSpec):
+    if isinstance(spec, specs.DescriptorSpec):
         return _descriptor(e, expressions)
-    if isinstance(spec, PeerSpec) and spec.what == "rank":
+    if isinstance(spec, specs.PeerSpec) and spec.what == "rank":
         return lambda frame: np.int32(0)
-    if isinstance(spec, ConvertSpec):
+    if isinstance(spec, specs.ConvertSpec):
         (x,) = (expressions.compile(a) for a in e.args)
         return lambda frame: convert(np.asarray(x(frame)), spec.to)[()]
-    if isinstance(spec, ApproximationSpec):
+    if isinstance(spec, specs.ApproximationSpec):
         (x,) = (expressions.compile(a) for a in e.args)
         return lambda frame: approximated(spec, np.asarray(x(frame)))[()]
     raise unknown(e.instruction, None)
@@ -114,17 +103,17 @@ def _of_memory(e: Intrinsic, expressions: ExpressionCompiler) -> Callable[[Envir
     def run(frame: Environment) -> Value:
         memory = frame.buffer(place.buffer)
         at = [i(frame) for i in indices]
-        if isinstance(spec, MbarrierSpec):
+        if isinstance(spec, specs.MbarrierSpec):
             barrier = frame.block.mbarriers.get((id(memory.storage), int(memory.address(at))))
             if barrier is None:
                 raise VerifyError("an mbarrier is used before it is initialised")
             return barrier.has_completed(int(values["parity"](frame)))
         many: tuple[Array, ...] = (*(np.asarray([i]) for i in at[:-1]), np.arange(at[-1], at[-1] + lanes))
         many = tuple(np.broadcast_arrays(*many))
-        if isinstance(spec, CachedMoveSpec):
+        if isinstance(spec, specs.CachedMoveSpec):
             loaded = memory.load(many, frame.access_to(place.buffer), frame.lenient > 0)
             return loaded if lanes > 1 else loaded[0]
-        assert isinstance(spec, AtomicSpec)
+        assert isinstance(spec, specs.AtomicSpec)
         old = np.array(memory.load(many, CheckedAccess(), False))
         expected = values["expected"](frame) if "expected" in values else None
         memory.store(many, atomically(spec, old, np.atleast_1d(values["value"](frame)), expected), CheckedAccess())

@@ -9,20 +9,10 @@ from __future__ import annotations
 from functools import lru_cache
 
 from taskmap.ir.algebra.mapping import TaskMapping, repeat, spatial
+from taskmap.ir.isa import specs
 from taskmap.ir.isa.entry import Instruction, Parameter, Place, at_least, only
 from taskmap.ir.isa.memory import COUNT, mbarrier
 from taskmap.ir.isa.mma import registers, types_text
-from taskmap.ir.isa.specs import (
-    BulkCopySpec,
-    DescriptorSpec,
-    GroupSpec,
-    MatMulSpec,
-    PrefetchSpec,
-    RegisterHoldSpec,
-    RegisterLimitSpec,
-    Spec,
-    TensorMoveSpec,
-)
 from taskmap.ir.types import DType, bf16, e4m3, e5m2, f16, f32, i8, i32, i64, tf32, u8
 
 WARPGROUP = 128
@@ -51,7 +41,7 @@ def _tensor(rank: int, kind: str, *, multicast: bool = False) -> Instruction:
     mask = (_value("blocks"),) if multicast else ()
     return Instruction(
         name=name,
-        spec=TensorMoveSpec(rank, kind, multicast),
+        spec=specs.TensorMoveSpec(rank, kind, multicast),
         targets=at_least("sm_90"),
         alignment=128,
         text=f"tm_{name}",
@@ -61,7 +51,7 @@ def _tensor(rank: int, kind: str, *, multicast: bool = False) -> Instruction:
     )
 
 
-def _tma(name: str, spec: Spec, *parameters: Parameter, alignment: int = 1, completes: str = "") -> Instruction:
+def _tma(name: str, spec: specs.Spec, *parameters: Parameter, alignment: int = 1, completes: str = "") -> Instruction:
     return Instruction(
         name,
         spec,
@@ -78,12 +68,12 @@ _TMA = (
     *(_tensor(rank, "load") for rank in range(1, 6)),
     *(_tensor(rank, "load", multicast=True) for rank in range(1, 6)),
     *(_tensor(rank, kind) for kind in ("store", "add") for rank in range(1, 6)),
-    _tma("tma_commit", GroupSpec("bulk", "commit")),
-    _tma("tma_wait", GroupSpec("bulk", "wait"), COUNT),
-    _tma("tma_wait_read", GroupSpec("bulk", "wait_read"), COUNT),
+    _tma("tma_commit", specs.GroupSpec("bulk", "commit")),
+    _tma("tma_wait", specs.GroupSpec("bulk", "wait"), COUNT),
+    _tma("tma_wait_read", specs.GroupSpec("bulk", "wait_read"), COUNT),
     _tma(
         "bulk_load",
-        BulkCopySpec(),
+        specs.BulkCopySpec(),
         Parameter("destination", Place.SHARED, "w"),
         Parameter("source", Place.GLOBAL),
         _value("bytes"),
@@ -93,14 +83,14 @@ _TMA = (
     ),
     _tma(
         "bulk_store",
-        BulkCopySpec(store=True),
+        specs.BulkCopySpec(store=True),
         Parameter("destination", Place.GLOBAL, "w"),
         Parameter("source", Place.SHARED),
         _value("bytes"),
         alignment=16,
         completes="bulk",
     ),
-    _tma("prefetch_tensor_map", PrefetchSpec("tensor_map"), Parameter("map", Place.TENSOR_MAP)),
+    _tma("prefetch_tensor_map", specs.PrefetchSpec("tensor_map"), Parameter("map", Place.TENSOR_MAP)),
 )
 
 # ---- wgmma
@@ -136,7 +126,7 @@ def _product(n: int, a: DType, b: DType, c: DType, *, left_in_registers: bool) -
     left = registers("a", a, owner_a) if owner_a else descriptor["a"]
     return Instruction(
         name=name,
-        spec=MatMulSpec(64, n, k, a, b, c),
+        spec=specs.MatMulSpec(64, n, k, a, b, c),
         targets=_HOPPER,
         owner_c=owner_c,
         owner_a=owner_a,
@@ -166,7 +156,7 @@ _TYPES = (
 
 
 def _group(name: str, action: str, *parameters: Parameter) -> Instruction:
-    spec = GroupSpec("wgmma", action)
+    spec = specs.GroupSpec("wgmma", action)
     return Instruction(name, spec, _HOPPER, workers=WARPGROUP, text=f"tm_{name}", family="wgmma", parameters=parameters)
 
 
@@ -178,7 +168,7 @@ _WGMMA = (
     _group("wgmma_wait", "wait", COUNT),
     Instruction(
         "wgmma_hold",
-        RegisterHoldSpec(),
+        specs.RegisterHoldSpec(),
         _HOPPER,
         workers=WARPGROUP,
         text="tm_wgmma_hold",
@@ -190,7 +180,7 @@ _WGMMA = (
     ),
     Instruction(
         "wgmma_descriptor",
-        DescriptorSpec(),
+        specs.DescriptorSpec(),
         _HOPPER,
         alignment=16,
         text="tm_wgmma_descriptor",
@@ -216,7 +206,7 @@ def _limit(name: str, *, grow: bool) -> Instruction:
     count = Parameter("registers", Place.CONSTANT, choices=tuple(range(24, 257, 8)))
     return Instruction(
         name,
-        RegisterLimitSpec(grow),
+        specs.RegisterLimitSpec(grow),
         _MOVES_REGISTERS,
         workers=WARPGROUP,
         text=f"tm_{name}",

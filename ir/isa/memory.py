@@ -3,16 +3,8 @@
 from __future__ import annotations
 
 from taskmap.ir.algebra.mapping import repeat, spatial
+from taskmap.ir.isa import specs
 from taskmap.ir.isa.entry import Instruction, Parameter, Place, at_least
-from taskmap.ir.isa.specs import (
-    AsyncCopySpec,
-    AtomicSpec,
-    CachedMoveSpec,
-    GroupSpec,
-    MatrixMoveSpec,
-    MbarrierSpec,
-    PrefetchSpec,
-)
 from taskmap.ir.types import ALL_DTYPES, DType, bf16, e4m3, e5m2, f16, f32, f64, i32, i64, tf32
 
 _OF_SIZE = {size: tuple(t for t in (*ALL_DTYPES, tf32, e4m3, e5m2) if t.bytes == size) for size in (1, 2, 4, 8)}
@@ -40,7 +32,7 @@ def _matrices(count: int, bytes: int, *, transposed: bool = False, store: bool =
     memory = Parameter("row", Place.SHARED, "w" if store else "r", _OF_SIZE[bytes], bytes=16, owner=rows)
     return Instruction(
         name=text if bytes == 2 else f"{text}_b{8 * bytes}",
-        spec=MatrixMoveSpec(count, bytes, transposed, store),
+        spec=specs.MatrixMoveSpec(count, bytes, transposed, store),
         targets=at_least("sm_90" if store else "sm_75"),
         owner_c=owner,
         owner_a=rows,
@@ -56,7 +48,7 @@ def _copy(bytes: int, *, zero_fill: bool = False) -> Instruction:
     name = f"cp_async_{'zfill_' if zero_fill else ''}{bytes}"
     return Instruction(
         name=name,
-        spec=AsyncCopySpec(bytes, zero_fill),
+        spec=specs.AsyncCopySpec(bytes, zero_fill),
         targets=at_least("sm_80"),
         alignment=bytes,
         text=f"tm_{name}",
@@ -73,7 +65,7 @@ def _copy(bytes: int, *, zero_fill: bool = False) -> Instruction:
 def _group(name: str, action: str, *parameters: Parameter) -> Instruction:
     return Instruction(
         name,
-        GroupSpec("cp_async", action),
+        specs.GroupSpec("cp_async", action),
         at_least("sm_80"),
         text=f"tm_{name}",
         family="cp_async",
@@ -88,7 +80,7 @@ def _cached(cache: str, *, store: bool = False) -> Instruction:
     lanes = Parameter("lanes", Place.CONSTANT, choices=(1, 2, 4, 8, 16))
     return Instruction(
         name=name,
-        spec=CachedMoveSpec(cache, store),
+        spec=specs.CachedMoveSpec(cache, store),
         targets=at_least("sm_75"),
         text=f"tm_{name}",
         family="memory",
@@ -100,7 +92,7 @@ def _cached(cache: str, *, store: bool = False) -> Instruction:
 def _prefetch(level: str) -> Instruction:
     return Instruction(
         f"prefetch_{level}",
-        PrefetchSpec(level),
+        specs.PrefetchSpec(level),
         at_least("sm_75"),
         text=f"tm_prefetch_{level}",
         family="memory",
@@ -118,7 +110,7 @@ def _atomic(
     values = ("expected", "value") if op == "cas" else ("value",)
     return Instruction(
         name=name,
-        spec=AtomicSpec(op, dtype, lanes, returns, shared),
+        spec=specs.AtomicSpec(op, dtype, lanes, returns, shared),
         targets=at_least(isa),
         alignment=size,
         text=f"tm_{name}",
@@ -159,7 +151,7 @@ MEMORY: tuple[Instruction, ...] = (
     _group("cp_async_wait_all", "wait_all"),
     Instruction(
         "cp_async_mbarrier_arrive",
-        MbarrierSpec("arrive_copies"),
+        specs.MbarrierSpec("arrive_copies"),
         at_least("sm_80"),
         text="tm_cp_async_mbarrier_arrive",
         family="cp_async",

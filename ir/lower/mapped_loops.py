@@ -13,31 +13,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from taskmap.ir import nodes as ir
 from taskmap.ir.algebra.register_tile import RegisterTile, is_in_order
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import index, load
 from taskmap.ir.lower.conditions import NO_DISTRIBUTED_REGISTERS, NO_MAPPED_LOOPS, NO_SPECS, KernelPass
 from taskmap.ir.lower.fragments import Fragment, fragment
-from taskmap.ir.nodes import (
-    Allocate,
-    Body,
-    Buffer,
-    Const,
-    Expr,
-    For,
-    Invoke,
-    Kernel,
-    Let,
-    Load,
-    LoopKind,
-    MappedFor,
-    Region,
-    Scope,
-    Stmt,
-    Store,
-    TensorMap,
-    Var,
-)
 from taskmap.ir.visit import map_body, map_expr, walk_exprs, walk_stmts
 
 
@@ -55,39 +36,39 @@ class DistributeRegisters(KernelPass):
     requires = (NO_SPECS,)
     ensures = (NO_DISTRIBUTED_REGISTERS,)
 
-    def run(self, kernel: Kernel) -> Kernel:
+    def run(self, kernel: ir.Kernel) -> ir.Kernel:
         """The same kernel with plain registers."""
-        tiles: dict[Buffer, tuple[RegisterTile, Buffer]] = {}
+        tiles: dict[ir.Buffer, tuple[RegisterTile, ir.Buffer]] = {}
         for s in walk_stmts(kernel.body):
-            if isinstance(s, Allocate) and s.buffer.owner is not None and not is_in_order(s.buffer.owner):
+            if isinstance(s, ir.Allocate) and s.buffer.owner is not None and not is_in_order(s.buffer.owner):
                 tile = RegisterTile(s.buffer.owner.task_shape, s.buffer.owner)
                 tiles[s.buffer] = tile, replace(s.buffer, shape=(tile.num_slots,), strides=None, owner=None)
         if not tiles:
             return kernel
 
-        def slot(b: Buffer, indices: tuple[Expr, ...]) -> Expr:
-            at = (i.value if isinstance(i, Const) else i for i in indices)
+        def slot(b: ir.Buffer, indices: tuple[ir.Expr, ...]) -> ir.Expr:
+            at = (i.value if isinstance(i, ir.Const) else i for i in indices)
             return index(tiles[b][0].locate(*at)[1])
 
-        def in_expr(e: Expr) -> Expr | None:
-            if not isinstance(e, Load) or e.buffer not in tiles:
+        def in_expr(e: ir.Expr) -> ir.Expr | None:
+            if not isinstance(e, ir.Load) or e.buffer not in tiles:
                 return None
             return load(tiles[e.buffer][1], (slot(e.buffer, e.indices),))
 
-        def in_region(o: Region | Expr | TensorMap, workers: int) -> Region | Expr | TensorMap:
-            if not isinstance(o, Region) or o.buffer not in tiles:
+        def in_region(o: ir.Region | ir.Expr | ir.TensorMap, workers: int) -> ir.Region | ir.Expr | ir.TensorMap:
+            if not isinstance(o, ir.Region) or o.buffer not in tiles:
                 return o
             held = fragment(o.buffer.owner, o.shape, workers)
             assert isinstance(held, Fragment)
             first = slot(o.buffer, o.start) - held.origin
-            return Region(tiles[o.buffer][1], (first,), (held.count,))
+            return ir.Region(tiles[o.buffer][1], (first,), (held.count,))
 
-        def in_stmt(s: Stmt) -> Stmt | None:
-            if isinstance(s, Invoke):
+        def in_stmt(s: ir.Stmt) -> ir.Stmt | None:
+            if isinstance(s, ir.Invoke):
                 return replace(s, operands=tuple(in_region(o, s.instruction.workers) for o in s.operands))
-            if isinstance(s, Store) and s.buffer in tiles:
+            if isinstance(s, ir.Store) and s.buffer in tiles:
                 return replace(s, buffer=tiles[s.buffer][1], indices=(slot(s.buffer, s.indices),))
-            return replace(s, buffer=tiles[s.buffer][1]) if isinstance(s, Allocate) and s.buffer in tiles else None
+            return replace(s, buffer=tiles[s.buffer][1]) if isinstance(s, ir.Allocate) and s.buffer in tiles else None
 
         return replace(kernel, body=map_body(kernel.body, in_stmt, lambda e: map_expr(e, in_expr)))
 
@@ -107,13 +88,13 @@ class LowerMappedLoops(KernelPass):
     requires = (NO_DISTRIBUTED_REGISTERS,)
     ensures = (NO_MAPPED_LOOPS,)
 
-    def run(self, kernel: Kernel) -> Kernel:
+    def run(self, kernel: ir.Kernel) -> ir.Kernel:
         """The same kernel in plain loops."""
-        body = map_body(kernel.body, lambda s: lower_mapped(s, self.unroll) if isinstance(s, MappedFor) else None)
+        body = map_body(kernel.body, lambda s: lower_mapped(s, self.unroll) if isinstance(s, ir.MappedFor) else None)
         return kernel if body is kernel.body else replace(kernel, body=body)
 
 
-def lower_mapped(s: MappedFor, unroll: int = 0) -> Body:
+def lower_mapped(s: ir.MappedFor, unroll: int = 0) -> ir.Body:
     """The loop nest of one task-mapped loop, unrolled if it has at most ``unroll`` tasks, or if its body accesses
     registers, which have no addresses.
 
@@ -121,24 +102,24 @@ def lower_mapped(s: MappedFor, unroll: int = 0) -> Body:
     """
     b = Builder(s.source)
     worker = b.let("worker", s.worker)
-    variables: list[Var] = []
+    variables: list[ir.Var] = []
 
-    def fresh(extent: int) -> Var:
-        variables.append(Var(f"r{len(variables)}"))
+    def fresh(extent: int) -> ir.Var:
+        variables.append(ir.Var(f"r{len(variables)}"))
         return variables[-1]
 
-    known = int(worker.value) if isinstance(worker, Const) else worker
+    known = int(worker.value) if isinstance(worker, ir.Const) else worker
     loops, indices = s.mapping.on(known).lower(known, fresh)
     short = math.prod(extent for _, extent in loops) <= unroll
-    kind = LoopKind.UNROLLED if short or _touches_registers(s.body) else LoopKind.SERIAL
-    inner: Body = (*(Let(v, index(i), s.source) for v, i in zip(s.vars, indices, strict=True)), *s.body)
+    kind = ir.LoopKind.UNROLLED if short or _touches_registers(s.body) else ir.LoopKind.SERIAL
+    inner: ir.Body = (*(ir.Let(v, index(i), s.source) for v, i in zip(s.vars, indices, strict=True)), *s.body)
     for var, (_, extent) in zip(reversed(variables), reversed(loops), strict=True):
-        inner = (For(var, index(extent), kind, inner, source=s.source),)
+        inner = (ir.For(var, index(extent), kind, inner, source=s.source),)
     return (*b.body(), *inner)
 
 
-def _touches_registers(body: Body) -> bool:
-    stored = {s.buffer for s in walk_stmts(body) if isinstance(s, Store)}
-    loaded = {e.buffer for e in walk_exprs(body) if isinstance(e, Load)}
-    invoked = {r.buffer for s in walk_stmts(body) if isinstance(s, Invoke) for r in s.regions}
-    return any(b.scope in (Scope.REGISTER, Scope.FRAGMENT) for b in stored | loaded | invoked)
+def _touches_registers(body: ir.Body) -> bool:
+    stored = {s.buffer for s in walk_stmts(body) if isinstance(s, ir.Store)}
+    loaded = {e.buffer for e in walk_exprs(body) if isinstance(e, ir.Load)}
+    invoked = {r.buffer for s in walk_stmts(body) if isinstance(s, ir.Invoke) for r in s.regions}
+    return any(b.scope in (ir.Scope.REGISTER, ir.Scope.FRAGMENT) for b in stored | loaded | invoked)

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from taskmap.ir import nodes as ir
 from taskmap.ir.algebra import radix
 from taskmap.ir.algebra.digits import DigitMap
 from taskmap.ir.algebra.mapping import TaskMapping, repeat
@@ -28,18 +29,6 @@ from taskmap.ir.isa.table import INSTRUCTIONS, instructions_for
 from taskmap.ir.lower.conditions import NO_SHARED_SPECS, KernelPass
 from taskmap.ir.lower.fragments import Fragment, fragment, is_held_as, long_dims, matrices
 from taskmap.ir.lower.instructions import torn
-from taskmap.ir.nodes import (
-    Body,
-    Buffer,
-    Expr,
-    Kernel,
-    LoopKind,
-    MatMul,
-    Move,
-    Region,
-    Scope,
-    Stmt,
-)
 from taskmap.ir.target import Target
 from taskmap.ir.types import DType, f32, f64
 from taskmap.ir.visit import map_body
@@ -62,7 +51,7 @@ class LowerGpuSpecs(KernelPass):
     why_here = "before registers are distributed and addresses replace indices, because regions are given in indices"
     ensures = (NO_SHARED_SPECS,)
 
-    def run(self, kernel: Kernel) -> Kernel:
+    def run(self, kernel: ir.Kernel) -> ir.Kernel:
         """The same kernel. Raises LoweringError for specs that no instruction, and no loop of threads, implements."""
         if not kernel.threads:
             return kernel
@@ -77,24 +66,24 @@ class _Lowering:
     table: tuple[Instruction, ...]
     threads: int
 
-    def stmt(self, s: Stmt) -> Body | None:
-        if isinstance(s, Move):
+    def stmt(self, s: ir.Stmt) -> ir.Body | None:
+        if isinstance(s, ir.Move):
             if s.mapping is not None:
                 return self.divided(s, s.mapping)
             if _owner(s.dst) is not None or _owner(s.src) is not None:
                 return self.distributed(s)
-        if isinstance(s, MatMul) and _owner(s.c) is not None:
+        if isinstance(s, ir.MatMul) and _owner(s.c) is not None:
             return self.product(s)
         return None
 
-    def worker(self, count: int, size: int = 1) -> Expr:
+    def worker(self, count: int, size: int = 1) -> ir.Expr:
         """The number of this thread's group of ``size`` threads, among the ``count`` of a mapping."""
         group = THREAD if size == 1 else THREAD // size
         return group if count * size >= self.threads else group % count
 
     # Copies
 
-    def divided(self, s: Move, mapping: TaskMapping) -> Body:
+    def divided(self, s: ir.Move, mapping: TaskMapping) -> ir.Body:
         """A copy in which each task of the mapping is a chunk of the regions."""
         b = Builder(s.source)
         shape = _shape(s.dst)
@@ -111,14 +100,14 @@ class _Lowering:
         with b.mapped([f"i{d}" for d in range(len(tasks))], mapping, worker) as at:
             starts = {d: i * chunk[d] for d, i in zip(long, at, strict=True)}
             outer = long[:-1]
-            with b.grid([f"e{d}" for d in outer], [chunk[d] for d in outer], LoopKind.UNROLLED) as inner:
+            with b.grid([f"e{d}" for d in outer], [chunk[d] for d in outer], ir.LoopKind.UNROLLED) as inner:
                 for d, i in zip(outer, inner, strict=True):
                     starts[d] = starts[d] + i
                 last = chunk[long[-1]] if long else 1
                 self.chunk(b, s, starts, long, last)
         return b.body()
 
-    def chunk(self, b: Builder, s: Move, starts: dict[int, Expr], long: Sequence[int], count: int) -> None:
+    def chunk(self, b: Builder, s: ir.Move, starts: dict[int, ir.Expr], long: Sequence[int], count: int) -> None:
         """Copy ``count`` neighbours along the last long dimension."""
         size = s.dst.buffer.dtype.bytes
         if s.asynchronous and self.target.capability >= 80:
@@ -130,20 +119,20 @@ class _Lowering:
         step &= -step
         while count % step:
             step //= 2
-        with b.loop("v", count // step, LoopKind.UNROLLED) as v, b.loop("l", step, LoopKind.VECTOR) as lane:
+        with b.loop("v", count // step, ir.LoopKind.UNROLLED) as v, b.loop("l", step, ir.LoopKind.VECTOR) as lane:
             at = dict(starts)
             if long:
                 at[long[-1]] = at[long[-1]] + v * step + lane
             self.element(b, s, at)
 
-    def element(self, b: Builder, s: Move, at: dict[int, Expr]) -> None:
+    def element(self, b: Builder, s: ir.Move, at: dict[int, ir.Expr]) -> None:
         here = [start + at.get(d, index(0)) for d, start in enumerate(s.dst.start)]
         there = [start + o for start, o in zip(s.src.start, _spread(s.src, s.dst, at), strict=True)]
         b.store(s.dst.buffer, here, cast(s.src.buffer[tuple(there)], s.dst.buffer.dtype))
 
-    def async_copy(self, s: Move, bytes: int) -> Instruction:
+    def async_copy(self, s: ir.Move, bytes: int) -> Instruction:
         places = s.dst.buffer.scope, s.src.buffer.scope
-        if places != (Scope.SHARED, Scope.GLOBAL) or s.dst.buffer.dtype != s.src.buffer.dtype:
+        if places != (ir.Scope.SHARED, ir.Scope.GLOBAL) or s.dst.buffer.dtype != s.src.buffer.dtype:
             raise LoweringError(
                 f"{s.src.buffer!r} cannot be copied to {s.dst.buffer!r} asynchronously",
                 where=s.source,
@@ -159,7 +148,7 @@ class _Lowering:
             hint="Choose a mapping whose tasks are 16 bytes.",
         )
 
-    def distributed(self, s: Move) -> Body:
+    def distributed(self, s: ir.Move) -> ir.Body:
         """Each thread moves the elements that it holds."""
         held = s.dst if _owner(s.dst) is not None else s.src
         owner = _owner(held)
@@ -181,13 +170,13 @@ class _Lowering:
         names = [f"i{d}" for d in range(len(owner.task_shape))]
         with (
             b.mapped(names, outer, self.worker(owner.num_workers)) as at,
-            b.loop("l", lanes, LoopKind.VECTOR) as lane,
+            b.loop("l", lanes, ir.LoopKind.VECTOR) as lane,
         ):
-            offsets: dict[int, Expr] = dict(enumerate((*at[:-1], at[-1] * lanes + lane)))
+            offsets: dict[int, ir.Expr] = dict(enumerate((*at[:-1], at[-1] * lanes + lane)))
             self.element(b, s, offsets if held is s.dst else _renamed(held, s.dst, offsets))
         return b.body()
 
-    def neighbours(self, s: Move, held: Region, owner: TaskMapping) -> tuple[int, TaskMapping]:
+    def neighbours(self, s: ir.Move, held: ir.Region, owner: TaskMapping) -> tuple[int, TaskMapping]:
         """The number of elements contiguous both in a thread and in memory, and the owner of such vectors."""
         other = s.src if held is s.dst else s.dst
         size = max(s.dst.buffer.dtype.bytes, s.src.buffer.dtype.bytes)
@@ -202,10 +191,10 @@ class _Lowering:
             lanes //= 2
         return 1, owner
 
-    def matrices(self, s: Move, held: Region, owner: TaskMapping) -> Body | None:
+    def matrices(self, s: ir.Move, held: ir.Region, owner: TaskMapping) -> ir.Body | None:
         """ldmatrix or stmatrix, one tile of matrices after another; None if they do not apply."""
         other = s.src if held is s.dst else s.dst
-        if other.buffer.scope is not Scope.SHARED or other.buffer.dtype != held.buffer.dtype:
+        if other.buffer.scope is not ir.Scope.SHARED or other.buffer.dtype != held.buffer.dtype:
             return None
         if owner.num_workers % _WARP:
             return None
@@ -227,7 +216,7 @@ class _Lowering:
         return b.body()
 
     def matrix_move(
-        self, held: Region, owner: TaskMapping, memory: Region, store: bool
+        self, held: ir.Region, owner: TaskMapping, memory: ir.Region, store: bool
     ) -> tuple[Instruction, tuple[int, ...]] | None:
         """The instruction that moves the most matrices of a register tile at once, and the tile that it moves."""
         size = held.buffer.dtype.bytes
@@ -240,7 +229,7 @@ class _Lowering:
         return None
 
     def matrix_tile(
-        self, instruction: Instruction, held: Region, owner: TaskMapping, memory: Region
+        self, instruction: Instruction, held: ir.Region, owner: TaskMapping, memory: ir.Region
     ) -> tuple[int, ...] | None:
         spec = instruction.spec
         assert isinstance(spec, MatrixMoveSpec)
@@ -258,7 +247,7 @@ class _Lowering:
 
     # Products
 
-    def product(self, s: MatMul) -> Body:
+    def product(self, s: ir.MatMul) -> ir.Body:
         """c in the registers of several threads."""
         owner = _owner(s.c)
         assert owner is not None
@@ -291,7 +280,7 @@ class _Lowering:
             )
         return self.one_by_one(s, owner)
 
-    def one_by_one(self, s: MatMul, owner: TaskMapping) -> Body:
+    def one_by_one(self, s: ir.MatMul, owner: TaskMapping) -> ir.Body:
         """Every thread accumulates the elements that it holds, without a tensor instruction."""
         b = Builder(s.source)
         dtype = s.c.buffer.dtype
@@ -303,7 +292,7 @@ class _Lowering:
                 b.store(s.c.buffer, at, _multiply_add(cast(x, dtype), cast(y, dtype), s.c.buffer[tuple(at)]))
         return b.body()
 
-    def by_warps(self, s: MatMul, instruction: Instruction, reasons: list[str]) -> Body | None:
+    def by_warps(self, s: ir.MatMul, instruction: Instruction, reasons: list[str]) -> ir.Body | None:
         """Tiles of c by a warp-level instruction; None, with a reason, if c is not held the way its result is."""
         spec, owner = instruction.spec, _owner(s.c)
         assert isinstance(spec, MatMulSpec)
@@ -330,12 +319,12 @@ class _Lowering:
                 return None
         in_registers = _owner(s.a) is not None or _owner(s.b) is not None
         with b.loop(
-            "k", k // spec.k, LoopKind.UNROLLED if in_registers or k // spec.k <= 4 else LoopKind.SERIAL
+            "k", k // spec.k, ir.LoopKind.UNROLLED if in_registers or k // spec.k <= 4 else ir.LoopKind.SERIAL
         ) as step:
             fragments = [self.fragments(b, operand, warp, step) for operand in (left, right)]
             with (
-                b.loop("m", rows.num_slots, LoopKind.UNROLLED) as i,
-                b.loop("n", columns.num_slots, LoopKind.UNROLLED) as j,
+                b.loop("m", rows.num_slots, ir.LoopKind.UNROLLED) as i,
+                b.loop("n", columns.num_slots, ir.LoopKind.UNROLLED) as j,
             ):
                 row, column = _task(rows, warp, i)[0] * spec.m, _task(columns, warp, j)[1] * spec.n
                 b.invoke(
@@ -346,13 +335,13 @@ class _Lowering:
                 )
         return b.body()
 
-    def fragments(self, b: Builder, operand: _Operand, warp: Expr, step: Expr) -> Callable[[Expr], Region]:
+    def fragments(self, b: Builder, operand: _Operand, warp: ir.Expr, step: ir.Expr) -> Callable[[ir.Expr], ir.Region]:
         """The fragments of an operand for one k-step: emits their loads, and returns their regions by slot."""
         r, shape = operand.region, operand.shape
         k_dim = 1 - operand.dim
         if _owner(r) is not None:
 
-            def held(slot: Expr) -> Region:
+            def held(slot: ir.Expr) -> ir.Region:
                 at = [index(0), index(0)]
                 at[operand.dim] = _task(operand.tiles, warp, slot)[operand.dim] * shape[operand.dim]
                 at[k_dim] = step * shape[k_dim]
@@ -363,10 +352,10 @@ class _Lowering:
         tiles = repeat(count, 1) if operand.dim == 0 else repeat(1, count)
         assert operand.owner is not None
         owner = tiles * operand.owner
-        buffer = b.allocate("fragment", operand.dtype, owner.task_shape, Scope.REGISTER, owner=owner)
+        buffer = b.allocate("fragment", operand.dtype, owner.task_shape, ir.Scope.REGISTER, owner=owner)
         self.load_fragments(b, operand, buffer, owner, warp, step)
 
-        def loaded(slot: Expr) -> Region:
+        def loaded(slot: ir.Expr) -> ir.Region:
             at = [index(0), index(0)]
             at[operand.dim] = slot * shape[operand.dim]
             return region(buffer, at, shape)
@@ -374,17 +363,17 @@ class _Lowering:
         return loaded
 
     def load_fragments(
-        self, b: Builder, operand: _Operand, buffer: Buffer, owner: TaskMapping, warp: Expr, step: Expr
+        self, b: Builder, operand: _Operand, buffer: ir.Buffer, owner: TaskMapping, warp: ir.Expr, step: ir.Expr
     ) -> None:
         r, shape, dim = operand.region, operand.shape, operand.dim
         whole = region(buffer, (0, 0), buffer.shape)
         matrix = None
-        if r.buffer.scope is Scope.SHARED and r.buffer.dtype == operand.dtype:
+        if r.buffer.scope is ir.Scope.SHARED and r.buffer.dtype == operand.dtype:
             matrix = self.matrix_move(whole, owner, _two_dims(r), store=False)
         per = matrix[1][dim] // shape[dim] if matrix is not None else 1
         if matrix is not None and (per == 0 or matrix[1][1 - dim] != shape[1 - dim] or not operand.neighbours(per)):
             matrix, per = self.single(operand, buffer, owner), 1
-        with b.loop("t", operand.tiles.num_slots // per, LoopKind.UNROLLED) as t:
+        with b.loop("t", operand.tiles.num_slots // per, ir.LoopKind.UNROLLED) as t:
             slot = t * per
             at = [index(0), index(0)]
             at[dim] = _task(operand.tiles, warp, slot)[dim] * shape[dim]
@@ -401,7 +390,7 @@ class _Lowering:
                 b.store(buffer, (here[0] + i, here[1] + j), cast(x, operand.dtype))
 
     def single(
-        self, operand: _Operand, buffer: Buffer, owner: TaskMapping
+        self, operand: _Operand, buffer: ir.Buffer, owner: TaskMapping
     ) -> tuple[Instruction, tuple[int, ...]] | None:
         """The move of one fragment's matrices."""
         memory = _two_dims(operand.region)
@@ -415,7 +404,7 @@ class _Lowering:
 class _Operand:
     """An operand: its region, its fragments' owner, and the tiles along ``dim`` that each warp needs, in order."""
 
-    region: Region
+    region: ir.Region
     dtype: DType
     shape: tuple[int, int]
     owner: TaskMapping | None
@@ -443,17 +432,17 @@ class _Operand:
         return last is not None and last.stride == 1 and last.extent % count == 0
 
 
-def _at(r: Region, i: Expr, j: Expr) -> tuple[Expr, ...]:
+def _at(r: ir.Region, i: ir.Expr, j: ir.Expr) -> tuple[ir.Expr, ...]:
     """The indices of an element of a region's last two dimensions."""
     return (*r.start[:-2], r.start[-2] + i, r.start[-1] + j)
 
 
-def _multiply_add(x: Expr, y: Expr, total: Expr) -> Expr:
+def _multiply_add(x: ir.Expr, y: ir.Expr, total: ir.Expr) -> ir.Expr:
     """x * y + total, rounded once for a float type that GPUs compute in."""
     return call("fma", x, y, total) if total.dtype in (f32, f64) else total + x * y
 
 
-def _task(mapping: TaskMapping, worker: Expr, slot: Expr) -> tuple[Expr, ...]:
+def _task(mapping: TaskMapping, worker: ir.Expr, slot: ir.Expr) -> tuple[ir.Expr, ...]:
     """The task of a worker at a slot, both symbolic."""
     part = mapping.parts[0]
     assert isinstance(part, DigitMap)
@@ -508,41 +497,43 @@ def _tile_shapes(whole: tuple[int, ...], count: int, columns: int) -> list[tuple
     return list(dict.fromkeys(shapes))
 
 
-def _owner(r: Region) -> TaskMapping | None:
-    return r.buffer.owner if r.buffer.scope in (Scope.REGISTER, Scope.FRAGMENT) else None
+def _owner(r: ir.Region) -> TaskMapping | None:
+    return r.buffer.owner if r.buffer.scope in (ir.Scope.REGISTER, ir.Scope.FRAGMENT) else None
 
 
-def _shape(r: Region) -> tuple[int, ...]:
+def _shape(r: ir.Region) -> tuple[int, ...]:
     shape = tuple(static_size(n) for n in r.shape)
     if None in shape:
         raise LoweringError(f"threads cannot divide a part of {r.buffer!r}", why="its size is symbolic.")
     return shape  # type: ignore[return-value]  # no None is in it
 
 
-def _part(r: Region, offsets: dict[int, Expr], extents: Sequence[int]) -> Region:
+def _part(r: ir.Region, offsets: dict[int, ir.Expr], extents: Sequence[int]) -> ir.Region:
     start = tuple(x + offsets[d] if d in offsets else x for d, x in enumerate(r.start))
-    return Region(r.buffer, start, tuple(extents))
+    return ir.Region(r.buffer, start, tuple(extents))
 
 
-def _renamed(of: Region, to: Region, offsets: dict[int, Expr]) -> dict[int, Expr]:
+def _renamed(of: ir.Region, to: ir.Region, offsets: dict[int, ir.Expr]) -> dict[int, ir.Expr]:
     """Offsets along the dimensions of one region, as offsets along those of another with the same shape."""
     here = [d for d, n in enumerate(of.shape) if static_size(n) != 1]
     there = [d for d, n in enumerate(to.shape) if static_size(n) != 1]
     return {t: offsets[h] for h, t in zip(here, there, strict=True) if h in offsets}
 
 
-def _spread(to: Region, of: Region, offsets: dict[int, Expr]) -> list[Expr]:
+def _spread(to: ir.Region, of: ir.Region, offsets: dict[int, ir.Expr]) -> list[ir.Expr]:
     renamed = _renamed(of, to, offsets)
     return [renamed.get(d, index(0)) for d in range(len(to.shape))]
 
 
-def _part_like(r: Region, like: Region, offsets: dict[int, Expr], count: int, long: Sequence[int]) -> Region:
+def _part_like(
+    r: ir.Region, like: ir.Region, offsets: dict[int, ir.Expr], count: int, long: Sequence[int]
+) -> ir.Region:
     renamed = _renamed(like, r, offsets)
     last = max(renamed, default=len(r.shape) - 1)
     return _part(r, renamed, [count if d == last else 1 for d in range(len(r.shape))])
 
 
-def _extents_like(r: Region, like: Region, shape: Sequence[int]) -> list[int]:
+def _extents_like(r: ir.Region, like: ir.Region, shape: Sequence[int]) -> list[int]:
     here = [d for d, n in enumerate(like.shape) if static_size(n) != 1]
     there = [d for d, n in enumerate(r.shape) if static_size(n) != 1]
     extents = [1] * len(r.shape)
@@ -551,11 +542,11 @@ def _extents_like(r: Region, like: Region, shape: Sequence[int]) -> list[int]:
     return extents
 
 
-def _two_dims(r: Region) -> Region:
-    return Region(r.buffer, r.start, (*[1] * (len(r.shape) - 2), *r.shape[-2:]))
+def _two_dims(r: ir.Region) -> ir.Region:
+    return ir.Region(r.buffer, r.start, (*[1] * (len(r.shape) - 2), *r.shape[-2:]))
 
 
-def _last_two(r: Region, at: Sequence[Expr], shape: Sequence[int]) -> Region:
+def _last_two(r: ir.Region, at: Sequence[ir.Expr], shape: Sequence[int]) -> ir.Region:
     lead = len(r.start) - 2
     start = (*r.start[:lead], *(x + o for x, o in zip(r.start[lead:], at, strict=True)))
-    return Region(r.buffer, start, (*[1] * lead, *shape))
+    return ir.Region(r.buffer, start, (*[1] * lead, *shape))

@@ -10,30 +10,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from taskmap.ir import nodes as ir
 from taskmap.ir.analysis import polynomial as poly
 from taskmap.ir.analysis.alignment import Multiples
 from taskmap.ir.analysis.simplify import Simplifier
 from taskmap.ir.construct import binary, const, constant_value, load, widen
 from taskmap.ir.errors import LoweringError
 from taskmap.ir.lower.conditions import FLAT, NO_VECTOR_LOOPS, KernelPass
-from taskmap.ir.nodes import (
-    Allocate,
-    Binary,
-    Body,
-    Buffer,
-    Const,
-    Expr,
-    For,
-    If,
-    Kernel,
-    Let,
-    Load,
-    LoopKind,
-    Ramp,
-    Stmt,
-    Store,
-    Var,
-)
 from taskmap.ir.types import i64
 from taskmap.ir.visit import children, map_body, rebuild
 
@@ -49,11 +32,11 @@ class Vectorize(KernelPass):
     requires = (FLAT,)
     ensures = (NO_VECTOR_LOOPS,)
 
-    def run(self, kernel: Kernel) -> Kernel:
+    def run(self, kernel: ir.Kernel) -> ir.Kernel:
         """The same kernel without vector loops. Raises LoweringError for a loop that cannot be vectorised."""
 
-        def one(s: Stmt) -> Body | None:
-            if not isinstance(s, For) or s.kind is not LoopKind.VECTOR:
+        def one(s: ir.Stmt) -> ir.Body | None:
+            if not isinstance(s, ir.For) or s.kind is not ir.LoopKind.VECTOR:
                 return None
             lanes = constant_value(s.extent)
             if lanes is None:
@@ -70,39 +53,39 @@ class Vectorize(KernelPass):
 class _Lanes:
     """The vectorisation of one loop."""
 
-    lane: Var
+    lane: ir.Var
     count: int
-    vars: dict[Var, Var] = field(default_factory=dict)
-    buffers: dict[Buffer, Buffer] = field(default_factory=dict)
-    memo: dict[Expr, Expr] = field(default_factory=dict)
-    privates: dict[Expr, Expr] = field(default_factory=dict)
-    addresses: dict[Expr, Expr] = field(default_factory=dict)
+    vars: dict[ir.Var, ir.Var] = field(default_factory=dict)
+    buffers: dict[ir.Buffer, ir.Buffer] = field(default_factory=dict)
+    memo: dict[ir.Expr, ir.Expr] = field(default_factory=dict)
+    privates: dict[ir.Expr, ir.Expr] = field(default_factory=dict)
+    addresses: dict[ir.Expr, ir.Expr] = field(default_factory=dict)
     simplifier: Simplifier = field(default_factory=Simplifier)
     multiples: Multiples = field(default_factory=Multiples)
 
-    def body(self, body: Body) -> Body:
+    def body(self, body: ir.Body) -> ir.Body:
         return tuple(self.stmt(s) for s in body)
 
-    def stmt(self, s: Stmt) -> Stmt:
-        if isinstance(s, Store):
+    def stmt(self, s: ir.Stmt) -> ir.Stmt:
+        if isinstance(s, ir.Store):
             return self.store(s)
-        if isinstance(s, Let):
+        if isinstance(s, ir.Let):
             value = self.expr(s.value)
             if value.lanes == 1:
-                return Let(s.var, value, s.source)
-            vector = self.vars[s.var] = Var(s.var.name, s.var.dtype, self.count)
-            return Let(vector, value, s.source)
-        if isinstance(s, For):
+                return ir.Let(s.var, value, s.source)
+            vector = self.vars[s.var] = ir.Var(s.var.name, s.var.dtype, self.count)
+            return ir.Let(vector, value, s.source)
+        if isinstance(s, ir.For):
             return replace(s, extent=self.uniform(s.extent, s), body=self.body(s.body))
-        if isinstance(s, If):
+        if isinstance(s, ir.If):
             return replace(s, cond=self.uniform(s.cond, s), then=self.body(s.then), orelse=self.body(s.orelse))
-        if isinstance(s, Allocate):
+        if isinstance(s, ir.Allocate):
             (size,) = s.buffer.shape
             wide = self.buffers[s.buffer] = replace(s.buffer, shape=(size * self.count,))
             return replace(s, buffer=wide)
         raise LoweringError(f"{type(s).__name__} is not allowed inside vector loop {self.lane.name!r}", where=s.source)  # type: ignore[attr-defined]  # every statement that reaches here has one
 
-    def uniform(self, e: Expr, s: For | If) -> Expr:
+    def uniform(self, e: ir.Expr, s: ir.For | ir.If) -> ir.Expr:
         value = self.expr(e)
         if value.lanes == 1:
             return value
@@ -111,40 +94,40 @@ class _Lanes:
             where=s.source, hint="Use select(), or move the statement out of the vector loop.",
         )  # fmt: skip
 
-    def store(self, s: Store) -> Stmt:
+    def store(self, s: ir.Store) -> ir.Stmt:
         value = self.expr(s.value)
         (position,) = s.indices
         if s.buffer in self.buffers:
             where = self.private(position)
-            return Store(self.buffers[s.buffer], (where,), widen(value, self.count), s.source)
+            return ir.Store(self.buffers[s.buffer], (where,), widen(value, self.count), s.source)
         where = self.address(position)
         if where.lanes > 1:
-            return Store(s.buffer, (where,), widen(value, self.count), s.source)
+            return ir.Store(s.buffer, (where,), widen(value, self.count), s.source)
         if value.lanes == 1:
-            return Store(s.buffer, (where,), value, s.source)
+            return ir.Store(s.buffer, (where,), value, s.source)
         raise LoweringError(
             f"every lane of vector loop {self.lane.name!r} stores to the same element of {s.buffer.name!r}",
             where=s.source, hint="Give each lane its own element and reduce over the lanes after the loop.",
         )  # fmt: skip
 
-    def private(self, position: Expr) -> Expr:
+    def private(self, position: ir.Expr) -> ir.Expr:
         known = self.privates.get(position)
         if known is not None:
             return known
         where = self.expr(position)
         if where.lanes > 1:
             raise LoweringError(f"a register buffer is indexed by the lane of vector loop {self.lane.name!r}")
-        private = self.privates[position] = Ramp(binary("mul", where, self.count), const(1, i64), self.count)
+        private = self.privates[position] = ir.Ramp(binary("mul", where, self.count), const(1, i64), self.count)
         return private
 
-    def address(self, position: Expr) -> Expr:
+    def address(self, position: ir.Expr) -> ir.Expr:
         """The address for all lanes: a scalar, a ramp if it is linear in the lane, else a vector."""
         known = self.addresses.get(position)
         if known is None:
             known = self.addresses[position] = self._address(position)
         return known
 
-    def _address(self, position: Expr) -> Expr:
+    def _address(self, position: ir.Expr) -> ir.Expr:
         if position.lanes > 1:
             return self.expr(position)
         mixed = self._mixed(position)
@@ -165,10 +148,10 @@ class _Lanes:
                 stride[tuple(rest)] = coefficient
             if not stride:
                 return poly.to_expr(base)
-            return Ramp(poly.to_expr(base), poly.to_expr(stride), self.count)
+            return ir.Ramp(poly.to_expr(base), poly.to_expr(stride), self.count)
         return self.expr(position)
 
-    def _mixed(self, position: Expr) -> Expr | None:
+    def _mixed(self, position: ir.Expr) -> ir.Expr | None:
         """A swizzled address: neighbours stay neighbours if only bits above them are mixed."""
         p = self.simplifier.poly(position)
         swizzled = [m[0] for m, c in p.items() if c == 1 and len(m) == 1 and self._is_mixed(m[0])]
@@ -176,36 +159,36 @@ class _Lanes:
         if len(swizzled) != 1 or not all(self.scalar(a) for m in rest for a in m):
             return None
         mixed = swizzled[0]
-        assert isinstance(mixed, Binary)
+        assert isinstance(mixed, ir.Binary)
         where, bits = self._address(mixed.a), mixed.b
-        if not isinstance(where, Ramp) or constant_value(where.stride) != 1 or not self.scalar(bits):
+        if not isinstance(where, ir.Ramp) or constant_value(where.stride) != 1 or not self.scalar(bits):
             return None
         step = 1 << (self.count - 1).bit_length()
         if self.multiples.of(where.base) % step or self.multiples.of(bits) % step:
             return None
         first = binary("xor", where.base, self.expr(bits))
-        return Ramp(binary("add", poly.to_expr(rest), first), const(1, i64), self.count)
+        return ir.Ramp(binary("add", poly.to_expr(rest), first), const(1, i64), self.count)
 
-    def _is_mixed(self, atom: Expr) -> bool:
-        return isinstance(atom, Binary) and atom.op == "xor" and not self.scalar(atom)
+    def _is_mixed(self, atom: ir.Expr) -> bool:
+        return isinstance(atom, ir.Binary) and atom.op == "xor" and not self.scalar(atom)
 
-    def scalar(self, e: Expr) -> bool:
+    def scalar(self, e: ir.Expr) -> bool:
         return e is not self.lane and self.expr(e).lanes == 1
 
-    def expr(self, e: Expr) -> Expr:
-        if isinstance(e, Const):
+    def expr(self, e: ir.Expr) -> ir.Expr:
+        if isinstance(e, ir.Const):
             return e
         known = self.memo.get(e)
         if known is None:
             known = self.memo[e] = self.rewrite(e)
         return known
 
-    def rewrite(self, e: Expr) -> Expr:
-        if isinstance(e, Var):
+    def rewrite(self, e: ir.Expr) -> ir.Expr:
+        if isinstance(e, ir.Var):
             if e is self.lane:
-                return Ramp(const(0, i64), const(1, i64), self.count)
+                return ir.Ramp(const(0, i64), const(1, i64), self.count)
             return self.vars.get(e, e)
-        if isinstance(e, Load):
+        if isinstance(e, ir.Load):
             if e.buffer in self.buffers:
                 return load(self.buffers[e.buffer], (self.private(e.indices[0]),))
             return load(e.buffer, (self.address(e.indices[0]),))

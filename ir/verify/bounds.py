@@ -10,27 +10,9 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from taskmap.ir import nodes as ir
 from taskmap.ir.analysis.bounds import LANES, Facts, Interval
 from taskmap.ir.construct import index, static_size
-from taskmap.ir.nodes import (
-    Body,
-    Buffer,
-    Dim,
-    Expr,
-    For,
-    If,
-    Invoke,
-    Kernel,
-    Let,
-    Load,
-    MappedFor,
-    MatMul,
-    Move,
-    Region,
-    Stmt,
-    Store,
-    Var,
-)
 from taskmap.ir.printer import print_expr
 from taskmap.ir.verify.violation import Violation
 from taskmap.ir.visit import stmt_exprs, walk_exprs
@@ -42,16 +24,16 @@ class _Place:
     """The facts known at a statement, and the loop variables that take all their values there."""
 
     facts: Facts
-    free: frozenset[Var]
+    free: frozenset[ir.Var]
     certain: bool = True
 
-    def loop(self, var: Var, extent: Dim) -> _Place:
+    def loop(self, var: ir.Var, extent: ir.Dim) -> _Place:
         size = static_size(extent)
         known = size is not None and size > 0
         free = self.free | {var} if known else self.free
         return _Place(self.facts.below(var, extent), free, self.certain and known)
 
-    def assume(self, cond: Expr, holds: bool) -> _Place:
+    def assume(self, cond: ir.Expr, holds: bool) -> _Place:
         return _Place(self.facts.assume(cond, holds), frozenset(), False)
 
 
@@ -59,16 +41,16 @@ class _Place:
 class BufferAccess:
     """One dimension of an access, with its verdict: True proved inside, False certainly outside, None unknown."""
 
-    buffer: Buffer
+    buffer: ir.Buffer
     dimension: int
-    index: Expr
+    index: ir.Expr
     inside: bool | None
-    stmt: Stmt
+    stmt: ir.Stmt
     interval: Interval
 
     def __str__(self) -> str:
         size = self.buffer.shape[self.dimension]
-        extent = print_expr(size) if isinstance(size, Expr) else str(size)
+        extent = print_expr(size) if isinstance(size, ir.Expr) else str(size)
         return (
             f"index {print_expr(self.index)} of dimension {self.dimension} of {self.buffer.name} "
             f"lies in {_text(self.interval)}, and the extent is {extent}"
@@ -81,7 +63,7 @@ def _text(i: Interval) -> str:
     return f"[{lo}, {hi}]"
 
 
-def accesses(kernel: Kernel) -> Iterator[BufferAccess]:
+def accesses(kernel: ir.Kernel) -> Iterator[BufferAccess]:
     """Every dimension of every access of a kernel, in program order, with its verdict."""
     facts = Facts()
     for dim in kernel.dims:
@@ -93,53 +75,53 @@ def accesses(kernel: Kernel) -> Iterator[BufferAccess]:
     yield from _body(kernel.body, place)
 
 
-def _body(body: Body, place: _Place) -> Iterator[BufferAccess]:
+def _body(body: ir.Body, place: _Place) -> Iterator[BufferAccess]:
     for stmt in body:
         for root in stmt_exprs(stmt):
             yield from _loads(stmt, root, place)
-        if isinstance(stmt, Store):
+        if isinstance(stmt, ir.Store):
             yield from _access(stmt, stmt.buffer, stmt.indices, place)
-        elif isinstance(stmt, Let):
+        elif isinstance(stmt, ir.Let):
             place = _Place(place.facts.define(stmt.var, stmt.value), place.free, place.certain)
-        elif isinstance(stmt, For):
+        elif isinstance(stmt, ir.For):
             yield from _body(stmt.body, place.loop(stmt.var, stmt.extent))
-        elif isinstance(stmt, MappedFor):
+        elif isinstance(stmt, ir.MappedFor):
             inner = place
             for var, extent in zip(stmt.vars, stmt.mapping.task_shape, strict=False):
                 inner = inner.loop(var, extent)
             yield from _body(stmt.body, inner)
-        elif isinstance(stmt, If):
+        elif isinstance(stmt, ir.If):
             yield from _body(stmt.then, place.assume(stmt.cond, True))
             yield from _body(stmt.orelse, place.assume(stmt.cond, False))
-        elif isinstance(stmt, Move):
+        elif isinstance(stmt, ir.Move):
             yield from _regions(stmt, (stmt.dst, stmt.src), place)
-        elif isinstance(stmt, MatMul):
+        elif isinstance(stmt, ir.MatMul):
             yield from _regions(stmt, (stmt.c, stmt.a, stmt.b), place)
-        elif isinstance(stmt, Invoke):
+        elif isinstance(stmt, ir.Invoke):
             yield from _regions(stmt, stmt.regions, place)
 
 
-def _loads(stmt: Stmt, root: Expr, place: _Place) -> Iterator[BufferAccess]:
+def _loads(stmt: ir.Stmt, root: ir.Expr, place: _Place) -> Iterator[BufferAccess]:
     """The loads of an expression. Both sides of a select are evaluated, so its condition proves nothing."""
     for e in walk_exprs(root):
-        if isinstance(e, Load):
+        if isinstance(e, ir.Load):
             yield from _access(stmt, e.buffer, e.indices, place)
 
 
-def _regions(stmt: Stmt, regions: Sequence[Region], place: _Place) -> Iterator[BufferAccess]:
+def _regions(stmt: ir.Stmt, regions: Sequence[ir.Region], place: _Place) -> Iterator[BufferAccess]:
     for r in regions:
         yield from _access(stmt, r.buffer, r.start, place)
         last = [s + (n - 1) for s, n in zip(r.start, r.shape, strict=True)]
         yield from _access(stmt, r.buffer, [index(e) for e in last], place)
 
 
-def _access(stmt: Stmt, buffer: Buffer, indices: Sequence[Expr], place: _Place) -> Iterator[BufferAccess]:
+def _access(stmt: ir.Stmt, buffer: ir.Buffer, indices: Sequence[ir.Expr], place: _Place) -> Iterator[BufferAccess]:
     for d, (i, size) in enumerate(zip(indices, buffer.shape, strict=False)):
         interval = place.facts.poly_range(place.facts.poly(i))
         yield BufferAccess(buffer, d, i, _verdict(i, size, interval, place), stmt, interval)
 
 
-def _verdict(i: Expr, size: Dim, interval: Interval, place: _Place) -> bool | None:
+def _verdict(i: ir.Expr, size: ir.Dim, interval: Interval, place: _Place) -> bool | None:
     facts = place.facts
     if facts.at_most(index(0), i) and facts.at_most(i + 1, index(size)):
         return True
@@ -150,14 +132,14 @@ def _verdict(i: Expr, size: Dim, interval: Interval, place: _Place) -> bool | No
     return False if outside and _is_reached(i, place) else None
 
 
-def _is_reached(i: Expr, place: _Place) -> bool:
+def _is_reached(i: ir.Expr, place: _Place) -> bool:
     """True if ``i`` takes the values at the ends of its interval."""
     p = place.facts.poly(i)
     linear = all(len(m) <= 1 for m in p)
     return place.certain and linear and all(v in place.free or v in LANES for m in p for v in m)
 
 
-def bounds(kernel: Kernel) -> Iterator[Violation]:
+def bounds(kernel: ir.Kernel) -> Iterator[Violation]:
     """No access is certainly out of bounds."""
     for access in accesses(kernel):
         if access.inside is False:
