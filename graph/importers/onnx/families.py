@@ -1,7 +1,15 @@
 """The families of ONNX operators; importing this file fills the table of lowerings."""
 
 from taskmap.graph.importers.onnx.microsoft.table import FAMILIES as MICROSOFT
-from taskmap.graph.importers.onnx.ml import classic_trees, linear_models, ngrams, scores, trees
+from taskmap.graph.importers.onnx.ml import (
+    categories,
+    classic_trees,
+    linear_models,
+    ngrams,
+    scores,
+    trees,
+    vector_machines,
+)
 from taskmap.graph.importers.onnx.ops import (
     activations,
     attention,
@@ -28,6 +36,7 @@ from taskmap.graph.importers.onnx.read.model import load as load
 FAMILIES = (
     activations,
     attention,
+    categories,
     classic_trees,
     convolution,
     creation,
@@ -47,6 +56,7 @@ FAMILIES = (
     sequences,
     shapes,
     trees,
+    vector_machines,
     vision,
     *MICROSOFT,
 )

@@ -1,11 +1,13 @@
 """Operators of ai.onnx.ml, the domain of classic machine learning. In reading order:
 
-    scores         transformations of scores, and the labels of the best
-    forests        decision trees as arrays, evaluated by numpy
-    trees          TreeEnsemble
-    classic_trees  TreeEnsembleClassifier and TreeEnsembleRegressor
-    linear_models  scaling, imputation and linear models
-    ngrams         TfIdfVectorizer
+    scores           transformations of scores, and the labels of the best
+    forests          decision trees as arrays, evaluated by numpy
+    trees            TreeEnsemble
+    classic_trees    TreeEnsembleClassifier and TreeEnsembleRegressor
+    linear_models    scaling, imputation and linear models
+    vector_machines  SVMRegressor and SVMClassifier
+    categories       labels, one-hot encoding and features side by side
+    ngrams           TfIdfVectorizer
 
 May import: ``importers.onnx.read``, ``importers.onnx.ops.matmul``, ``graph.ops``, ``graph.nodes`` and ir.
 """

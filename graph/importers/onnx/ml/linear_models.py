@@ -26,8 +26,8 @@ LEAST = 1e-30
 """A lower bound for norms."""
 
 
-def _matrix(call: OnnxCall) -> tuple[Node, int]:
-    """The input as a matrix of f32, and its number of columns."""
+def matrix(call: OnnxCall) -> tuple[Node, int]:
+    """The input as a matrix of f32 [rows, columns], and its number of columns; a vector is one row."""
     x = call.node(0)
     x = x if len(x.shape) == 2 else reshape(x, [1, *x.shape])
     if len(x.shape) != 2:
@@ -45,7 +45,7 @@ def _row(call: OnnxCall, name: str, columns: int) -> Node:
 
 @lowering("Scaler", domain=DOMAIN)
 def _scaler(call: OnnxCall) -> Node:
-    x, columns = _matrix(call)
+    x, columns = matrix(call)
     rows = (_row(call, "offset", columns), _row(call, "scale", columns))
     scaled = pointwise("scaler", (x, *rows), lambda a, o, s: (a - o) * s, f32, f32)
     return reshape(scaled, call.node(0).shape)
@@ -53,7 +53,7 @@ def _scaler(call: OnnxCall) -> Node:
 
 @lowering("Normalizer", domain=DOMAIN)
 def _normalizer(call: OnnxCall) -> Node:
-    x, _ = _matrix(call)
+    x, _ = matrix(call)
     norm = call.attr("norm", "MAX")
     if norm not in ("L1", "L2"):
         raise UnsupportedError(f"the norm {norm}", why="implementations disagree on negative numbers")
@@ -89,7 +89,7 @@ def _imputer(call: OnnxCall) -> Node:
 
 def _scores(call: OnnxCall, rows: int) -> Node:
     """x times the transposed coefficients (``rows`` rows of them), plus the intercepts."""
-    x, columns = _matrix(call)
+    x, columns = matrix(call)
     weights = np.array(call.required("coefficients"), np.float32)
     if rows < 1 or weights.size != rows * columns:
         raise call.error(f"{weights.size} coefficients for {columns} columns and {rows} results")
@@ -112,7 +112,7 @@ def _regressor(call: OnnxCall) -> Node:
 def _classifier(call: OnnxCall) -> list[Node | Value]:
     kind = transform_of(call)
     labels = labels_of(call, "classlabels_ints", "classlabels_strings")
-    columns = _matrix(call)[1]
+    columns = matrix(call)[1]
     rows = len(call.required("coefficients")) // max(columns, 1)
     if len(labels) < 2 or rows not in (1, len(labels)) or (rows == 1 and len(labels) != 2):
         raise call.error(f"{rows} rows of coefficients for {len(labels)} classes")

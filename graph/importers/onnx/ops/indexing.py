@@ -21,7 +21,7 @@ from taskmap.graph.ops.pointwise import pointwise, to_dtype
 from taskmap.graph.ops.scatter import Place, scattered
 from taskmap.graph.ops.views import reshape
 from taskmap.ir.construct import compare, const, eq, index, load, select, static_size
-from taskmap.ir.errors import IndexOutOfRangeError, InputError, UnsupportedError
+from taskmap.ir.errors import IndexOutOfRangeError, InputError
 from taskmap.ir.nodes import Buffer, Expr
 from taskmap.ir.types import i64
 
@@ -337,49 +337,3 @@ def _binarizer(call: OnnxCall) -> Node:
     x = call.node(0)
     one = 1.0 if x.dtype.is_float else 1
     return pointwise("binarizer", (x,), lambda a: select(a > limit, const(one, a.dtype), const(0, a.dtype)), x.dtype)
-
-
-@lowering("LabelEncoder", domain="ai.onnx.ml", since=2)
-def _label_encoder(call: OnnxCall) -> Any:
-    x = call.tensor(0)
-    keys, values = _table(call, "keys"), _table(call, "values")
-    if keys is None or values is None or len(keys) != len(values):
-        raise call.error("keys and values of the table differ in number")
-    if not len(keys):
-        raise call.error("its table of labels is empty")
-    if keys.dtype == object or values.dtype == object:
-        raise UnsupportedError("string labels")
-    default = _default(call, values.dtype)
-    elem = {"f": 1, "i": 7}[values.dtype.kind] if values.dtype.itemsize != 2 else 5
-    if values.dtype == np.float64:
-        elem = 11
-
-    # Among equal keys the last one counts. A NaN sorts behind all numbers, and is found there.
-    order = np.argsort(keys, kind="stable")
-    ordered, mapped = keys[order], values[order]
-
-    def run(a: Any) -> Any:
-        place = np.maximum(np.searchsorted(ordered, a, "right") - 1, 0)
-        found = ordered[place] == a
-        if a.dtype.kind == "f":
-            found |= np.isnan(ordered[place]) & np.isnan(a)
-        return np.where(found, mapped[place], default).astype(values.dtype)
-
-    return on_host(call, run, [(elem, x.shape)], "a table of labels")
-
-
-def _table(call: OnnxCall, name: str) -> Any:
-    if call.attr(f"{name}_tensor") is not None:
-        return call.array_attr(f"{name}_tensor").reshape(-1)
-    for kind, dtype in (("floats", np.float32), ("int64s", np.int64), ("strings", object)):
-        if call.attr(f"{name}_{kind}") is not None:
-            return np.array(call.attr(f"{name}_{kind}"), dtype)
-    return None
-
-
-def _default(call: OnnxCall, dtype: Any) -> Any:
-    if call.attr("default_tensor") is not None:
-        return call.array_attr("default_tensor").reshape(-1)[0]
-    if dtype.kind == "f":
-        return call.attr("default_float", -0.0)
-    return call.attr("default_int64", -1)
