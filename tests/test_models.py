@@ -18,6 +18,7 @@ from torch import Tensor
 import taskmap
 from benchmarks.engines import torch_backend
 from benchmarks.models import MODELS, as_tensors, relative_error, to_float64
+from benchmarks.models.densenet import DENSENET121
 
 BACKEND = os.environ.get("TASKMAP_TEST_BACKEND", "taskmap")
 MOST = 4.0
@@ -90,6 +91,12 @@ def test_the_full_size_model_has_the_published_number_of_parameters(model: str) 
         module, _, _ = MODELS[model].build()
     assert sum(p.numel() for p in module.parameters()) == MODELS[model].parameters
     assert not module.training
+
+
+def test_densenet_has_the_published_number_of_parameters() -> None:
+    with torch.device("meta"):
+        module, _, _ = DENSENET121.build()
+    assert sum(p.numel() for p in module.parameters()) == DENSENET121.parameters
 
 
 def test_a_seed_decides_weights_and_inputs_and_nothing_else(model: str) -> None:

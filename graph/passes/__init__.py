@@ -9,7 +9,7 @@ No pass removes dead nodes, because a graph's nodes are those that its outputs r
     duplicates      equal nodes are merged
     attention       a written-out attention becomes one operator (attention_scores and elements match it)
     scales          batch normalisation moves into the convolution before it
-    concatenations  concatenations in place
+    concatenations  concatenations in place (growing finds those that contain each other)
     weight_packing  weights in the order in which templates read them; the driver runs it for a target
 
 May import: ir, ``analysis``, ``fusion.in_place_cat``, and ``build``, ``nodes`` and ``ops`` of graph.

@@ -11,6 +11,7 @@ from taskmap.graph.fusion.in_place_cat import concatenated_axis
 from taskmap.graph.nodes import Graph, Node
 from taskmap.graph.ops.views import copy
 from taskmap.graph.passes.base import GraphPass, escaping, rewrite
+from taskmap.graph.passes.growing import growth
 from taskmap.ir.construct import product, static_size
 from taskmap.ir.passes import Condition
 
@@ -32,9 +33,10 @@ def _elsewhere(graph: Graph) -> str | None:
 class ConcatenateInPlace(GraphPass):
     """Marks a ``cat`` as in place when the kernels that make its inputs can write most of it.
 
-    The other inputs are copied. A ``cat`` that element-wise operators read stays an operator: fused with them, it needs
-    no memory. An input can be written in place when a kernel makes it, nothing else fixes its place, and it occurs in
-    one concatenation only, once.
+    The other inputs are copied. A ``cat`` that only element-wise operators read stays an operator: fused with them, it
+    needs no memory. But a growing one (``graph.passes.growing``) needs none of its own: its tensors are in memory for
+    the longer one. An input can be written in place when a kernel makes it, nothing else fixes its place, and it
+    occurs in one concatenation only, once; a shorter concatenation that is made in place is such an input.
     """
 
     name = "concatenate-in-place"
@@ -50,15 +52,20 @@ class ConcatenateInPlace(GraphPass):
         taken: set[int] = set()
 
         def visit(node: Node) -> Node:
-            if node.op != "cat" or not _is_whole(node) or not _needs_memory(node.id, readers):
+            if node.op != "cat" or not _is_whole(node):
                 return node
+            original, node = node, grown.with_shorter(node)
+            if not _needs_memory(node.id, readers) and not grown.grows(node):
+                return original
             ready = [n.id in free and n.id not in taken and node.inputs.count(n) == 1 for n in node.inputs]
             if 2 * sum(_share(n) for n, r in zip(node.inputs, ready, strict=True) if r) < sum(map(_share, node.inputs)):
-                return node
+                return original
             taken.update(n.id for n, r in zip(node.inputs, ready, strict=True) if r)
             parts = tuple(n if r else copy(n) for n, r in zip(node.inputs, ready, strict=True))
-            return replace(node, inputs=parts, attrs={**node.attrs, "in_place": True})
+            grown.made[node.id] = replace(node, inputs=parts, attrs={**node.attrs, "in_place": True})
+            return grown.made[node.id]
 
+        grown = growth(users)
         readers = {n.id: _readers(n, users) for n in users if n.op == "cat"}
         return rewrite(graph, visit)
 

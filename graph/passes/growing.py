@@ -1,0 +1,68 @@
+"""Growing concatenations: a ``cat`` that contains all tensors of an earlier ``cat`` can read that one instead.
+
+    a = cat(x, y)                a = cat(x, y)              one buffer of the size of c holds all of them:
+    b = cat(x, y, z)      ->     b = cat(a, z)              each tensor is written once, into its slice, and
+    c = cat(x, y, z, w)          c = cat(b, w)              a and b are parts of c
+
+The dense blocks of DenseNet (Huang et al., 2017) concatenate in this way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from taskmap.graph.fusion.in_place_cat import concatenated_axis
+from taskmap.graph.nodes import Node
+from taskmap.graph.ops.join import cat
+
+
+@dataclass(slots=True)
+class Growth:
+    """The concatenations of a graph that a longer one contains.
+
+    ``contained`` holds their ids. ``longest`` maps the id of each longer one to (the id of the longest one in it, the
+    positions of its tensors). ``made`` receives the concatenations that are made in place, by id.
+    """
+
+    contained: set[int] = field(default_factory=set)
+    longest: dict[int, tuple[int, int, int]] = field(default_factory=dict)
+    made: dict[int, Node] = field(default_factory=dict)
+
+    def with_shorter(self, node: Node) -> Node:
+        """The ``cat`` that reads the longest one in it in place of that one's tensors; ``node`` itself if there is
+        none that is made in place."""
+        shorter, first, last = self.longest.get(node.id, (-1, 0, 0))
+        part = self.made.get(shorter)
+        if part is None or part in node.inputs:
+            return node
+        inputs = (*node.inputs[:first], part, *node.inputs[last:])
+        return replace(node, inputs=inputs, define=cat(inputs, concatenated_axis(node)).define)
+
+    def grows(self, node: Node) -> bool:
+        """True if ``node`` is part of a longer concatenation, or contains one that is made in place."""
+        return node.id in self.contained or any(n.id in self.made for n in node.inputs)
+
+
+def growth(nodes: Iterable[Node]) -> Growth:
+    """The growing concatenations among ``nodes``, which come in graph order: only an earlier ``cat`` is read."""
+    found = Growth()
+    earlier: dict[tuple[int, tuple[int, ...]], Node] = {}
+    for node in nodes:
+        if node.op != "cat":
+            continue
+        axis, parts = concatenated_axis(node), tuple(n.id for n in node.inputs)
+        for first, last in _runs(len(parts)):
+            shorter = earlier.get((axis, parts[first:last]))
+            if shorter is not None:
+                found.longest[node.id] = shorter.id, first, last
+                found.contained.add(shorter.id)
+                break
+        earlier[axis, parts] = node
+        found.contained.update(n.id for n in node.inputs if n.op == "cat" and concatenated_axis(n) == axis)
+    return found
+
+
+def _runs(count: int) -> Iterable[tuple[int, int]]:
+    """The runs [first, last) of at least two of ``count`` tensors, but not of all, the longest first."""
+    return ((first, first + n) for n in range(count - 1, 1, -1) for first in range(count - n + 1))
