@@ -18,7 +18,7 @@ from taskmap.graph.ops.join import cat
 
 
 @dataclass(slots=True)
-class Growth:
+class GrowthTable:
     """The concatenations of a graph that a longer one contains.
 
     ``contained`` holds their ids. ``longest`` maps the id of each longer one to (the id of the longest one in it, the
@@ -44,9 +44,9 @@ class Growth:
         return node.id in self.contained or any(n.id in self.made for n in node.inputs)
 
 
-def growth(nodes: Iterable[Node]) -> Growth:
+def growth(nodes: Iterable[Node]) -> GrowthTable:
     """The growing concatenations among ``nodes``, which come in graph order: only an earlier ``cat`` is read."""
-    found = Growth()
+    found = GrowthTable()
     earlier: dict[tuple[int, tuple[int, ...]], Node] = {}
     for node in nodes:
         if node.op != "cat":
