@@ -21,12 +21,7 @@ class TaskmapError(Exception):
     """
 
     def __init__(
-        self,
-        what: str,
-        *,
-        where: SourceLocation | str | None = None,
-        why: str | None = None,
-        hint: str | None = None,
+        self, what: str, *, where: SourceLocation | str | None = None, why: str | None = None, hint: str | None = None
     ) -> None:
         super().__init__(what)
         self.what = what

@@ -222,10 +222,7 @@ _MAP_STMT_EXPRS: dict[type, Callable[[Any, ExprMap], ir.Stmt]] = {
     ir.Evaluate: lambda s, fn: replace(s, value=fn(s.value)),
     ir.Invoke: lambda s, fn: replace(s, operands=tuple([_map_operand(o, fn) for o in s.operands])),
     ir.Move: lambda s, fn: replace(
-        s,
-        dst=_map_region(s.dst, fn),
-        src=_map_region(s.src, fn),
-        worker=None if s.worker is None else fn(s.worker),
+        s, dst=_map_region(s.dst, fn), src=_map_region(s.src, fn), worker=None if s.worker is None else fn(s.worker)
     ),
     ir.MatMul: lambda s, fn: replace(s, c=_map_region(s.c, fn), a=_map_region(s.a, fn), b=_map_region(s.b, fn)),
 }

@@ -142,16 +142,6 @@ def packed_width(m: Dim, n: Dim, dtype: DType, target: Target, channels: Dim = 0
 
 
 __all__ = [
-    "NO_HINTS",
-    "Config",
-    "Problem",
-    "ScheduledKernel",
-    "Space",
-    "packed_width",
-    "problem",
-    "read_problem",
-    "schedule",
-    "scheduled",
-    "space",
-    "space_of",
-]
+    "NO_HINTS", "Config", "Problem", "ScheduledKernel", "Space", "packed_width", "problem", "read_problem",
+    "schedule", "scheduled", "space", "space_of",
+]  # fmt: skip

@@ -11,13 +11,7 @@ from functools import lru_cache
 from tempfile import TemporaryDirectory
 from typing import Literal
 
-from taskmap.backend.cuda.nvrtc import (
-    Assembled,
-    RefusedSourceError,
-    assemble,
-    nvrtc_architectures,
-    nvrtc_version,
-)
+from taskmap.backend.cuda.nvrtc import Assembled, RefusedSourceError, assemble, nvrtc_architectures, nvrtc_version
 from taskmap.ir.errors import CompilerFailedError, CompilerNotFoundError, UnsupportedError
 
 Compiler = Literal["nvrtc", "nvcc"]

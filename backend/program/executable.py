@@ -70,11 +70,7 @@ class Executable:
         self._only = None if isinstance(only, int) else only
 
     def __call__(
-        self,
-        io: array[int],
-        dims: Sequence[int] = (),
-        constants: array[int] = _NONE,
-        extern: Extern | None = None,
+        self, io: array[int], dims: Sequence[int] = (), constants: array[int] = _NONE, extern: Extern | None = None
     ) -> None:
         """Runs all steps on the addresses in ``io`` and ``constants``, in the order of the program's tables.
 

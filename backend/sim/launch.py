@@ -62,11 +62,7 @@ class SimCall:
     """One run: every launch has ended when `launch` returns."""
 
     def __init__(
-        self,
-        launcher: SimLauncher,
-        arena: Arena,
-        out_of_range: Callable[[int], IndexOutOfRangeError],
-        own: int = 0,
+        self, launcher: SimLauncher, arena: Arena, out_of_range: Callable[[int], IndexOutOfRangeError], own: int = 0
     ) -> None:
         self.launcher, self.arena = launcher, arena.address
         self._arena, self._own, self._out_of_range = arena, own, out_of_range

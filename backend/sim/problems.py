@@ -8,21 +8,9 @@ from dataclasses import dataclass
 from taskmap.ir.errors import SimulationError
 
 KINDS = (
-    "out of bounds",
-    "misaligned",
-    "uninitialised",
-    "race",
-    "race between blocks",
-    "divergent barrier",
-    "deadlock",
-    "incomplete collective",
-    "asynchronous copy",
-    "mbarrier",
-    "missing proxy fence",
-    "wgmma",
-    "misuse",
-    "timeout",
-)
+    "out of bounds", "misaligned", "uninitialised", "race", "race between blocks", "divergent barrier", "deadlock",
+    "incomplete collective", "asynchronous copy", "mbarrier", "missing proxy fence", "wgmma", "misuse", "timeout",
+)  # fmt: skip
 """The kinds of problems, in the engine's order."""
 
 Index = tuple[int, int, int]

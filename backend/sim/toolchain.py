@@ -24,15 +24,9 @@ _ISA_FLAGS: dict[Isa, tuple[str, ...]] = {
     "avx512": ("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mfma", "-mf16c"),
 }
 _FLAGS = (
-    "-std=c++17",
-    "-fPIC",
-    "-shared",
-    "-fvisibility=hidden",
-    "-fno-strict-aliasing",
-    "-fno-math-errno",
-    "-fno-semantic-interposition",
-    "-Wl,-z,noexecstack",
-)
+    "-std=c++17", "-fPIC", "-shared", "-fvisibility=hidden", "-fno-strict-aliasing", "-fno-math-errno",
+    "-fno-semantic-interposition", "-Wl,-z,noexecstack",
+)  # fmt: skip
 _ENGINE_FLAGS = ("-O2", "-ftls-model=initial-exec", "-pthread", "-Wall", "-Wextra")
 _KERNEL_FLAGS = ("-fno-exceptions", "-fno-rtti", "-w")
 # A checked access is identified by its return address, so calls stay calls, and each keeps its own place.

@@ -23,9 +23,7 @@ def _zero(a: Expr) -> Expr:
 def threshold_backward(grad: Node, x: Node, threshold: Scalar) -> Node:
     """grad where x is above the threshold (or NaN), else 0."""
     return pointwise(
-        "threshold_backward",
-        (grad, x),
-        lambda g, a: select(compare("le", a, number(threshold, a.dtype)), _zero(g), g),
+        "threshold_backward", (grad, x), lambda g, a: select(compare("le", a, number(threshold, a.dtype)), _zero(g), g)
     )
 
 
@@ -106,9 +104,7 @@ def leaky_relu_backward(grad: Node, x: Node, negative_slope: Scalar, self_is_res
     if self_is_result and isinstance(negative_slope, (int, float)) and negative_slope < 0:
         raise UnsupportedError("leaky_relu_backward from the result with a negative slope")
     return pointwise(
-        "leaky_relu_backward",
-        (grad, x),
-        lambda g, a: select(a > _zero(a), g, g * number(negative_slope, g.dtype)),
+        "leaky_relu_backward", (grad, x), lambda g, a: select(a > _zero(a), g, g * number(negative_slope, g.dtype))
     )
 
 

@@ -152,9 +152,7 @@ def softshrink(x: Node, lambd: Scalar = 0.5) -> Node:
 def threshold(x: Node, threshold: Scalar, value: Scalar) -> Node:
     """x where above the threshold, else value; NaN passes through."""
     return pointwise(
-        "threshold",
-        (x,),
-        lambda a: select(compare("le", a, number(threshold, a.dtype)), number(value, a.dtype), a),
+        "threshold", (x,), lambda a: select(compare("le", a, number(threshold, a.dtype)), number(value, a.dtype), a)
     )
 
 

@@ -22,15 +22,7 @@ from taskmap.ir.types import DType, boolean, compute_type
 
 
 def attention_backward(
-    grad: Node,
-    q: Node,
-    k: Node,
-    v: Node,
-    output: Node,
-    lse: Node,
-    causal: bool,
-    mask: Node | None,
-    scale: float | None,
+    grad: Node, q: Node, k: Node, v: Node, output: Node, lse: Node, causal: bool, mask: Node | None, scale: float | None
 ) -> tuple[Node, Node, Node]:
     """The gradients of q, k and v."""
     factor = default_scale(q) if scale is None else scale

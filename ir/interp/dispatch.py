@@ -48,10 +48,7 @@ class Invocations:
         """(start, extents) of a region in a frame."""
         start = [self.expressions.compile(s) for s in region.start]
         extents = [self.expressions.compile(n) if isinstance(n, Expr) else n for n in region.shape]
-        return lambda frame: (
-            tuple(s(frame) for s in start),
-            tuple(n(frame) if callable(n) else n for n in extents),
-        )
+        return lambda frame: (tuple(s(frame) for s in start), tuple(n(frame) if callable(n) else n for n in extents))
 
     def operands(self, s: Invoke) -> Callable[[Environment], list[Any]]:
         """Regions become (start, extents), values are evaluated, tensor maps stay."""

@@ -173,10 +173,7 @@ _WGMMA = (
         workers=WARPGROUP,
         text="tm_wgmma_hold",
         family="wgmma",
-        parameters=(
-            Parameter("slots", Place.CONSTANT),
-            Parameter("d", Place.REGISTERS, "rw", _HELD, count=0),
-        ),
+        parameters=(Parameter("slots", Place.CONSTANT), Parameter("d", Place.REGISTERS, "rw", _HELD, count=0)),
     ),
     Instruction(
         "wgmma_descriptor",

@@ -29,24 +29,9 @@ from taskmap.ir.types import ALL_DTYPES, DType, f32, f64
 from taskmap.ir.util.lazy import lazily
 
 __all__ = [
-    "CPU_INSTRUCTIONS",
-    "CPU_ISAS",
-    "INSTRUCTIONS",
-    "AtLeast",
-    "Found",
-    "Instruction",
-    "MatMulSpec",
-    "MoveSpec",
-    "Only",
-    "Parameter",
-    "Place",
-    "Spec",
-    "at_least",
-    "instruction_named",
-    "instructions_for",
-    "only",
-    "table_of",
-]
+    "CPU_INSTRUCTIONS", "CPU_ISAS", "INSTRUCTIONS", "AtLeast", "Found", "Instruction", "MatMulSpec", "MoveSpec",
+    "Only", "Parameter", "Place", "Spec", "at_least", "instruction_named", "instructions_for", "only", "table_of",
+]  # fmt: skip
 
 
 def _fma(dtype: DType, lanes: int, isa: str) -> Instruction:

@@ -11,14 +11,7 @@ def _warp(
     name: str, spec: Spec, parameters: tuple[Parameter, ...], result: DType | str, isa: str = "sm_75"
 ) -> Instruction:
     return Instruction(
-        name,
-        spec,
-        at_least(isa),
-        workers=32,
-        text=f"tm_{name}",
-        family="warp",
-        parameters=parameters,
-        result=result,
+        name, spec, at_least(isa), workers=32, text=f"tm_{name}", family="warp", parameters=parameters, result=result
     )
 
 

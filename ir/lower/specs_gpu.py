@@ -328,10 +328,7 @@ class _Lowering:
             ):
                 row, column = _task(rows, warp, i)[0] * spec.m, _task(columns, warp, j)[1] * spec.n
                 b.invoke(
-                    instruction,
-                    region(s.c.buffer, (row, column), (spec.m, spec.n)),
-                    fragments[0](i),
-                    fragments[1](j),
+                    instruction, region(s.c.buffer, (row, column), (spec.m, spec.n)), fragments[0](i), fragments[1](j)
                 )
         return b.body()
 

@@ -18,19 +18,7 @@ from taskmap.ir.errors import ScriptError
 from taskmap.ir.functions import FUNCTIONS
 from taskmap.ir.isa.entry import Instruction, Parameter, Place
 from taskmap.ir.isa.table import instruction_named
-from taskmap.ir.nodes import (
-    Buffer,
-    Dim,
-    Expr,
-    ExprLike,
-    Intrinsic,
-    Load,
-    LoopKind,
-    Region,
-    Scope,
-    TensorMap,
-    Var,
-)
+from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike, Intrinsic, Load, LoopKind, Region, Scope, TensorMap, Var
 from taskmap.ir.types import TensorType, i64
 from taskmap.ir.workers import BLOCKS, THREAD
 

@@ -45,10 +45,7 @@ RULES = (
 )
 """Rules for every kernel, before and after every pass. Bounds come last: they rely on the others."""
 
-LOWERED = (
-    Rule("lowered", structure.lowered),
-    Rule("registers", structure.registers),
-)
+LOWERED = (Rule("lowered", structure.lowered), Rule("registers", structure.registers))
 """Additional rules for kernels after lowering."""
 
 

@@ -16,13 +16,7 @@ Element = Callable[[Expr, Inliner, int, Expr], None]
 
 
 def vector_loop(
-    b: Builder,
-    name: str,
-    extent: Dim,
-    lanes: int,
-    values: Inliner,
-    body: Element,
-    kind: LoopKind = LoopKind.SERIAL,
+    b: Builder, name: str, extent: Dim, lanes: int, values: Inliner, body: Element, kind: LoopKind = LoopKind.SERIAL
 ) -> None:
     """Calls body(i, values, width, lane) for i in [0, extent), ``lanes`` at a time. The rest runs in halving widths, or
     one by one if the extent is symbolic. The body stands inside a vector loop of ``width`` over ``lane``; for a scalar

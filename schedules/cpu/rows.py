@@ -28,14 +28,7 @@ from taskmap.schedules.common.access import require_count
 from taskmap.schedules.common.inline import Inliner, Reader
 from taskmap.schedules.common.loops import parallel_grid
 from taskmap.schedules.common.positions import positions_in
-from taskmap.schedules.common.row_domain import (
-    RowDomain,
-    Rows,
-    is_exact,
-    reductions_of,
-    row_length,
-    same_shape,
-)
+from taskmap.schedules.common.row_domain import RowDomain, Rows, is_exact, reductions_of, row_length, same_shape
 from taskmap.schedules.cpu.pointwise import vector_bytes, work
 from taskmap.schedules.cpu.reduce import Reduction, RowLoop
 from taskmap.schedules.cpu.support.kernels import kernel_of

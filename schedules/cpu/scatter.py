@@ -229,8 +229,7 @@ class _Plan:
                 self.store({**source, axis: first + v}, {**where, inner: first + v}, local)
 
             self.guarded(
-                self.in_range(where, part),
-                lambda: vector_loop(b, "v", width, self.lanes, inside.nested(), elements),
+                self.in_range(where, part), lambda: vector_loop(b, "v", width, self.lanes, inside.nested(), elements)
             )
 
     def one(self, source: Mapping[Var, Expr], place: Mapping[int, Expr], part: _Part, values: Inliner) -> None:

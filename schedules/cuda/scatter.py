@@ -144,10 +144,7 @@ def _walk(
     b, e, out = values.builder, frame.e, frame.stage.out
     source: dict[Var, Expr] = {e.axes[k][0]: place[d] for d, k in frame.followed.items()}
     loops = [e.axes[k] for k in frame.walked]
-    with (
-        b.when(_covered(frame, place)),
-        b.grid([v.name for v, _ in loops], [index(n) for _, n in loops]) as found,
-    ):
+    with b.when(_covered(frame, place)), b.grid([v.name for v, _ in loops], [index(n) for _, n in loops]) as found:
         inside = values.nested()
         for i, (var, n) in zip(found, loops, strict=True):
             inside.bind(i, n)

@@ -342,11 +342,7 @@ class OnnxProgram:
         return segment
 
     def _compiled(
-        self,
-        wanted: Sequence[Tensor],
-        inputs: list[Node],
-        dims: dict[Var, tuple[object, ...]],
-        example: dict[Var, int],
+        self, wanted: Sequence[Tensor], inputs: list[Node], dims: dict[Var, tuple[object, ...]], example: dict[Var, int]
     ) -> tuple[Run | None, Lookup, Graph | None]:
         places: dict[Tensor, tuple[str, int]] = {}
         outputs: dict[Node, int] = {}

@@ -18,13 +18,7 @@ from taskmap.backend.cuda.launch import CudaLauncher, DeviceKernel, LaunchContex
 from taskmap.backend.cuda.toolchain import CudaToolchain, find_cuda_toolchain
 from taskmap.backend.program.structure import BufferKind, Launch, Program, ProgramBuffer
 from taskmap.backend.store.objects import KernelStore
-from taskmap.ir.errors import (
-    CodegenError,
-    CompilerFailedError,
-    IndexOutOfRangeError,
-    LoweringError,
-    ScheduleError,
-)
+from taskmap.ir.errors import CodegenError, CompilerFailedError, IndexOutOfRangeError, LoweringError, ScheduleError
 from taskmap.ir.lower.pipeline import lower
 from taskmap.ir.target import Target
 from taskmap.options import Options

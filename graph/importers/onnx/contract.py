@@ -21,15 +21,7 @@ Schema = defs.OpSchema
 Define = Callable[[Any], None]
 """Composes an operator in a `read.composition.Body`, which is built by the reader above."""
 
-_PLAIN = {
-    "f32": "float",
-    "f16": "float16",
-    "i32": "int32",
-    "i64": "int64",
-    "u8": "uint8",
-    "i8": "int8",
-    "bool": "bool",
-}
+_PLAIN = {"f32": "float", "f16": "float16", "i32": "int32", "i64": "int64", "u8": "uint8", "i8": "int8", "bool": "bool"}
 _SMALL = ("int8", "uint8", "int16", "uint16", "int4", "uint4")
 _CLASSES: dict[str, tuple[str, ...]] = {
     "F": ("float", "double", "float16", "bfloat16"),

@@ -34,30 +34,8 @@ from taskmap.graph.importers.onnx.read.model import Port as Port
 from taskmap.graph.importers.onnx.read.model import load as load
 
 FAMILIES = (
-    activations,
-    attention,
-    categories,
-    classic_trees,
-    convolution,
-    creation,
-    elementwise,
-    indexing,
-    linear_models,
-    matmul,
-    ngrams,
-    norms,
-    pooling,
-    quantization,
-    ranking,
-    recurrent,
-    reductions,
-    resize,
-    scores,
-    sequences,
-    shapes,
-    trees,
-    vector_machines,
-    vision,
-    *MICROSOFT,
-)
+    activations, attention, categories, classic_trees, convolution, creation, elementwise, indexing, linear_models,
+    matmul, ngrams, norms, pooling, quantization, ranking, recurrent, reductions, resize, scores, sequences, shapes,
+    trees, vector_machines, vision, *MICROSOFT,
+)  # fmt: skip
 """The files that fill the table of lowerings."""

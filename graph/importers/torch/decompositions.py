@@ -14,12 +14,7 @@ from torch.utils._pytree import tree_map_only
 from taskmap.graph.importers.torch.aten import ATEN
 
 KEEP_WHOLE = frozenset(
-    {
-        "native_dropout.default",
-        "native_dropout_backward.default",
-        "bernoulli.default",
-        "upsample_bicubic2d.vec",
-    }
+    {"native_dropout.default", "native_dropout_backward.default", "bernoulli.default", "upsample_bicubic2d.vec"}
 )
 """Operators without a lowering that PyTorch runs better whole, such as random ones, whose numbers must be eager's."""
 

@@ -27,14 +27,7 @@ from taskmap.ir.workers import THREAD
 from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.cuda.attention.problem_view import AttentionTask
 from taskmap.schedules.cuda.attention.softmax import Softmax
-from taskmap.schedules.cuda.hopper.attention_config import (
-    LINE,
-    Heads,
-    HopperAttentionConfig,
-    heads_of,
-    space,
-    validity,
-)
+from taskmap.schedules.cuda.hopper.attention_config import LINE, Heads, HopperAttentionConfig, heads_of, space, validity
 from taskmap.schedules.cuda.hopper.attention_wgmma import WgmmaProducts
 from taskmap.schedules.cuda.hopper.matmul_config import WARPGROUP
 from taskmap.schedules.cuda.hopper.stage import StageTile

@@ -12,15 +12,7 @@ from typing import Any
 from taskmap.archive.load import ArchivedModel, load, numpy_dtype
 from taskmap.cli.output import print_json
 from taskmap.cli.run.compare import Comparison, compare, other_outputs
-from taskmap.cli.run.facts import (
-    facts_of,
-    graph_count,
-    graph_facts,
-    print_facts,
-    save,
-    saying_assumed,
-    timed,
-)
+from taskmap.cli.run.facts import facts_of, graph_count, graph_facts, print_facts, save, saying_assumed, timed
 from taskmap.cli.run.inputs import InputSpec, Wanted, inputs_for
 from taskmap.ir.errors import InputError, TaskmapError
 from taskmap.ir.util.lazy import lazily

@@ -65,14 +65,7 @@ def _run(a: argparse.Namespace, request: Request | None) -> int:
         raise InputError("layers need a comparison", hint="Add --compare onnxruntime.")
     began = time.perf_counter()
     target, gpu = chosen(a.target, a.gpu)
-    options = Options(
-        target=target,
-        gpu=gpu,
-        isa=a.isa,
-        profile=a.profile,
-        tune_seconds=a.tune,
-        cache_dir=folder_of(a),
-    )
+    options = Options(target=target, gpu=gpu, isa=a.isa, profile=a.profile, tune_seconds=a.tune, cache_dir=folder_of(a))
     files = None if request is None else run_files(request)
     model = load_model(a.model, options)
     record: list[Compilation | Fallback] = []
@@ -180,9 +173,7 @@ def _report(model: OnnxModel, record: Sequence[Compilation | Fallback], runs: in
     return report if model.session is None else with_kernels(report, recorded, model.session)
 
 
-def _trace(
-    taken: Sequence[tuple[Compilation, list[TimedRun], list[TimedRun]]],
-) -> list[list[tuple[str, float]]]:
+def _trace(taken: Sequence[tuple[Compilation, list[TimedRun], list[TimedRun]]]) -> list[list[tuple[str, float]]]:
     """The last run of every graph: the name of each step, and its seconds."""
     return [
         [

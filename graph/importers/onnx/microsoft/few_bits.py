@@ -12,23 +12,10 @@ UINT8 = int(TensorProto.UINT8)
 FP4 = (0.0, 5.208333333e-03, 0.66666667, 1.0, 0.33333333, 0.5, 0.16666667, 0.25)
 """The non-negative half of the type FP4, as in the code that accompanies its paper."""
 NF4 = (
-    -1.0,
-    -0.6961928009986877,
-    -0.5250730514526367,
-    -0.39491748809814453,
-    -0.28444138169288635,
-    -0.18477343022823334,
-    -0.09105003625154495,
-    0.0,
-    0.07958029955625534,
-    0.16093020141124725,
-    0.24611230194568634,
-    0.33791524171829224,
-    0.44070982933044434,
-    0.5626170039176941,
-    0.7229568362236023,
-    1.0,
-)
+    -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334,
+    -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224,
+    0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0,
+)  # fmt: skip
 """The type NF4 (QLoRA, appendix E)."""
 
 
@@ -70,11 +57,7 @@ def _n_bits(b: Body) -> None:
     b.returns(b.plus(b("MatMul", "A", b("Transpose", flat, perm=[1, 0])), b["bias"]))
 
 
-@composed(
-    "MatMulBnb4",
-    "A:F B:u8 absmax:F -> Y:F",
-    "K:i N:i block_size:i quant_type:i training_mode:i transB:i",
-)
+@composed("MatMulBnb4", "A:F B:u8 absmax:F -> Y:F", "K:i N:i block_size:i quant_type:i training_mode:i transB:i")
 def _bnb4(b: Body) -> None:
     inner, outer = int(b.call.required("K")), int(b.call.required("N"))
     block, kind = int(b.call.required("block_size")), int(b.call.required("quant_type"))

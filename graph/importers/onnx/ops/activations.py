@@ -75,9 +75,7 @@ def _selu(call: OnnxCall) -> Node:
 def _thresholded(call: OnnxCall) -> Node:
     alpha = call.attr("alpha", 1.0)
     return pointwise(
-        "thresholded_relu",
-        (call.node(0),),
-        lambda a: select(a > number(alpha, a.dtype), a, number(0, a.dtype)),
+        "thresholded_relu", (call.node(0),), lambda a: select(a > number(alpha, a.dtype), a, number(0, a.dtype))
     )
 
 
@@ -184,9 +182,5 @@ def _one_at_largest(x: Node, axis: int) -> Node:
     size = x.shape[axis]
     places = reshape(arange(0, size, 1, i64), [size if d == axis else 1 for d in range(len(x.shape))])
     return pointwise(
-        "hardmax",
-        (winner, places),
-        lambda a, b: select(eq(a, b), number(1, x.dtype), number(0, x.dtype)),
-        x.dtype,
-        i64,
+        "hardmax", (winner, places), lambda a, b: select(eq(a, b), number(1, x.dtype), number(0, x.dtype)), x.dtype, i64
     )

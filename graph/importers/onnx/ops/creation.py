@@ -288,10 +288,7 @@ def _random(call: OnnxCall) -> Any:
     a, b = (
         (call.attr("mean", 0.0), call.attr("scale", 1.0))
         if "Normal" in call.op
-        else (
-            call.attr("low", 0.0),
-            call.attr("high", 1.0),
-        )
+        else (call.attr("low", 0.0), call.attr("high", 1.0))
     )
 
     def run(*_: Any) -> Any:

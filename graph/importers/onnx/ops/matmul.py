@@ -181,8 +181,5 @@ def einsum(nodes: Sequence[Node], terms: Sequence[str], result: str) -> Node:
 def _det(call: OnnxCall) -> Any:
     x = call.tensor(0)
     return on_host(
-        call,
-        lambda a: np.linalg.det(a.astype(np.float64)).astype(a.dtype),
-        [(x.elem, x.shape[:-2])],
-        "a determinant",
+        call, lambda a: np.linalg.det(a.astype(np.float64)).astype(a.dtype), [(x.elem, x.shape[:-2])], "a determinant"
     )

@@ -21,15 +21,7 @@ from taskmap.graph.ops.join import cat
 from taskmap.graph.ops.rearrange import constant_pad, flip, reflection_pad, repeat, replication_pad, triangle
 from taskmap.graph.ops.views import expand, permute, reshape, slice_
 from taskmap.graph.ops.views import split as split_node
-from taskmap.ir.construct import (
-    ceil_div,
-    compare,
-    index,
-    load,
-    product,
-    select,
-    static_size,
-)
+from taskmap.ir.construct import ceil_div, compare, index, load, product, select, static_size
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Buffer, Dim, Expr
 from taskmap.ir.types import boolean

@@ -50,14 +50,7 @@ NARROW_INTEGERS = {
 """Integers of fewer than eight bits: the type that holds them, and their range."""
 NARROW_FLOATS = frozenset(
     int(getattr(TensorProto, name))
-    for name in (
-        "FLOAT8E4M3FN",
-        "FLOAT8E4M3FNUZ",
-        "FLOAT8E5M2",
-        "FLOAT8E5M2FNUZ",
-        "FLOAT8E8M0",
-        "FLOAT4E2M1",
-    )
+    for name in ("FLOAT8E4M3FN", "FLOAT8E4M3FNUZ", "FLOAT8E5M2", "FLOAT8E5M2FNUZ", "FLOAT8E8M0", "FLOAT4E2M1")
     if hasattr(TensorProto, name)
 )
 HELD.update({elem: held for elem, (held, _, _) in NARROW_INTEGERS.items()})

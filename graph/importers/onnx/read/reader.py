@@ -36,41 +36,17 @@ from taskmap.ir.errors import GraphError, ImportGraphError, TaskmapError, TypeMi
 from taskmap.ir.nodes import Dim
 
 DEEPEST = 64
-WRAPPING = frozenset(
-    [
-        "Add",
-        "Sub",
-        "Mul",
-        "Neg",
-        "BitShift",
-        "BitwiseNot",
-        "Pow",
-        "MatMul",
-        "Sum",
-        "ReduceSum",
-        "ReduceProd",
-        "ReduceSumSquare",
-        "ReduceL1",
-        "CumSum",
-        "Gemm",
-    ]
-)
+WRAPPING = frozenset({
+    "Add", "Sub", "Mul", "Neg", "BitShift", "BitwiseNot", "Pow", "MatMul", "Sum", "ReduceSum", "ReduceProd",
+    "ReduceSumSquare", "ReduceL1", "CumSum", "Gemm",
+})  # fmt: skip
 """Operators whose results can leave the range of an integer type that is held in a wider one."""
 
 
-SHAPE_KEEPING = frozenset(
-    [
-        "BatchNormalization",
-        "InstanceNormalization",
-        "LayerNormalization",
-        "GroupNormalization",
-        "RMSNormalization",
-        "PRelu",
-        "Clip",
-        "QuantizeLinear",
-        "DequantizeLinear",
-    ]
-)
+SHAPE_KEEPING = frozenset({
+    "BatchNormalization", "InstanceNormalization", "LayerNormalization", "GroupNormalization", "RMSNormalization",
+    "PRelu", "Clip", "QuantizeLinear", "DequantizeLinear",
+})  # fmt: skip
 """Operators whose parameters must not make the result larger than the first input."""
 
 

@@ -99,15 +99,7 @@ def _frame(frame: Scope, replace: Replace) -> Scope:
         )
     values = {name: remapped(v, replace) for name, v in frame.values.items()}
     return Scope(
-        frame.nodes,
-        frame.outputs,
-        frame.binds,
-        values,
-        frame.library,
-        frame.sees,
-        frame.attributes,
-        frame.at,
-        loop,
+        frame.nodes, frame.outputs, frame.binds, values, frame.library, frame.sees, frame.attributes, frame.at, loop
     )
 
 

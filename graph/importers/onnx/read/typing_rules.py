@@ -16,52 +16,16 @@ from taskmap.graph.importers.onnx.read.values import Tensor
 
 VARIADIC = defs.OpSchema.FormalParameterOption.Variadic
 _KINDS = {int(v): str(AttributeProto.AttributeType.Name(v)) for v in AttributeProto.AttributeType.values()}
-_FIELDS = dict(
-    enumerate(
-        [
-            "f",
-            "i",
-            "s",
-            "t",
-            "g",
-            "floats",
-            "ints",
-            "strings",
-            "tensors",
-            "graphs",
-            "sparse_tensor",
-            "sparse_tensors",
-            "tp",
-            "type_protos",
-        ],
-        start=1,
-    )
-)
+_FIELDS = dict(enumerate((
+    "f", "i", "s", "t", "g", "floats", "ints", "strings", "tensors", "graphs", "sparse_tensor", "sparse_tensors",
+    "tp", "type_protos",
+), start=1))  # fmt: skip
 """For each type of attribute, the field that holds its value."""
-_FLAGS = frozenset(
-    [
-        "align_corners",
-        "allowzero",
-        "ceil_mode",
-        "center_point_box",
-        "count_include_pad",
-        "exclusive",
-        "fmod",
-        "interleaved",
-        "inverse",
-        "is_causal",
-        "keepdims",
-        "largest",
-        "noop_with_empty_axes",
-        "onesided",
-        "reverse",
-        "saturate",
-        "select_last_index",
-        "sorted",
-        "transA",
-        "transB",
-    ]
-)
+_FLAGS = frozenset({
+    "align_corners", "allowzero", "ceil_mode", "center_point_box", "count_include_pad", "exclusive", "fmod",
+    "interleaved", "inverse", "is_causal", "keepdims", "largest", "noop_with_empty_axes", "onesided", "reverse",
+    "saturate", "select_last_index", "sorted", "transA", "transB",
+})  # fmt: skip
 """Attributes whose only values are 0 and 1."""
 _WORDS = {
     ("DepthToSpace", "mode"): (b"DCR", b"CRD"),

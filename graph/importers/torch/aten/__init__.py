@@ -28,23 +28,6 @@ from taskmap.graph.importers.torch.aten import (
 from taskmap.graph.importers.torch.table import ATEN
 
 __all__ = [
-    "ATEN",
-    "activations",
-    "arithmetic",
-    "attention",
-    "convolution",
-    "creation",
-    "indexing",
-    "logic",
-    "mathematics",
-    "matmul",
-    "norms",
-    "pooling",
-    "rearrange",
-    "recurrent",
-    "reductions",
-    "resample",
-    "scatter",
-    "softmax",
-    "views",
-]
+    "ATEN", "activations", "arithmetic", "attention", "convolution", "creation", "indexing", "logic", "mathematics",
+    "matmul", "norms", "pooling", "rearrange", "recurrent", "reductions", "resample", "scatter", "softmax", "views",
+]  # fmt: skip

@@ -25,10 +25,7 @@ def flash_attention(
     mask = attn_mask
     if scale is not None and not isinstance(scale, (int, float)):
         raise UnsupportedError("attention with a symbolic scale")
-    return (
-        ops.attention(q, k, v, mask, is_causal, scale),
-        ops.log_sum_exp(q, k, mask, is_causal, scale),
-    )
+    return (ops.attention(q, k, v, mask, is_causal, scale), ops.log_sum_exp(q, k, mask, is_causal, scale))
 
 
 @lowering("_scaled_dot_product_flash_attention_for_cpu_backward.default")
