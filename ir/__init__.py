@@ -9,6 +9,7 @@ In reading order: ``expressions``, ``nodes`` and ``types`` are the language itse
     target, isa  processors and their instructions, as data
     analysis     facts about expressions, tasks and kernels
     script       a Python function read into IR
+    select       instructions for a statement, by equality saturation
     lower        the passes that make a kernel printable
     interp       the meaning of a kernel, executed
     verify       the rules that every kernel obeys

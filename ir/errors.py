@@ -71,6 +71,10 @@ class LoweringError(TaskmapError):
     """A lowering pass cannot lower a construct."""
 
 
+class SelectionLimitError(LoweringError):
+    """A search for instructions passed a limit of nodes, rounds or time."""
+
+
 class GraphError(TaskmapError):
     """A graph is malformed: a value without a producer, a shape or dtype that does not follow from its operands."""
 

@@ -21,6 +21,7 @@ from taskmap.ir.errors import (
     NoDeviceError,
     ScheduleError,
     ScriptError,
+    SelectionLimitError,
     SimulationError,
     TaskmapError,
     TuningError,
@@ -34,6 +35,6 @@ __all__ = [
     "ArchiveError", "CodegenError", "CompilerFailedError", "CompilerNotFoundError", "DeviceError",
     "DeviceMemoryError", "FusionError", "GraphError", "ImportGraphError", "IndexOutOfRangeError", "InputError",
     "InvalidOptionError", "KernelResourceError", "KernelStoreError", "LayoutError", "LoweringError", "MappingError",
-    "NoDeviceError", "ScheduleError", "ScriptError", "SimulationError", "TaskmapError", "TuningError",
-    "TypeMismatchError", "UnsupportedError", "VerifyError", "WrongCompilerError",
+    "NoDeviceError", "ScheduleError", "ScriptError", "SelectionLimitError", "SimulationError", "TaskmapError",
+    "TuningError", "TypeMismatchError", "UnsupportedError", "VerifyError", "WrongCompilerError",
 ]  # fmt: skip

@@ -1,0 +1,174 @@
+"""The choice of instructions for one statement, with the record of how it was made."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from functools import lru_cache
+
+from taskmap.ir.errors import LoweringError
+from taskmap.ir.isa.entry import Instruction
+from taskmap.ir.isa.specs import MatMulSpec
+from taskmap.ir.select.axioms import AXIOMS
+from taskmap.ir.select.egraph import EGraph
+from taskmap.ir.select.extract import Best, Cost, cheapest
+from taskmap.ir.select.lifting import LIFTING
+from taskmap.ir.select.lowering import lowering_rules, move_entries, operand_flaw, product_entries
+from taskmap.ir.select.rule import Limits, Rule
+from taskmap.ir.select.saturate import Search, saturate
+from taskmap.ir.select.supporting import SUPPORTING, columns_in_pieces
+from taskmap.ir.select.terms import Term, instructions_of
+from taskmap.ir.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A statement and its cheapest form.
+
+    rules: those that wrote a part of the chosen term, in the order of its parts. second: the cheapest form without the
+    chosen instructions, and its cost; None if there is no other.
+    """
+
+    statement: Term
+    term: Term
+    cost: Cost
+    search: Search
+    seconds: float
+    rules: tuple[str, ...]
+    second: Term | None
+    second_cost: Cost | None
+
+    @property
+    def instructions(self) -> tuple[Instruction, ...]:
+        """The instructions of the chosen term."""
+        return instructions_of(self.term)
+
+    @property
+    def useful(self) -> float:
+        """The share of the products that the instructions compute and the statement needs."""
+        needed, computed = _products(self.statement), _products(self.term)
+        return 1.0 if not computed else min(1.0, needed / computed)
+
+    def __str__(self) -> str:
+        names = ", ".join(i.name for i in self.instructions) or "no instruction"
+        others = ", ".join(i.name for i in instructions_of(self.second)) if self.second else ""
+        second = f"; second: {others or 'scalar code'}, {self.second_cost.issued} issued" if self.second_cost else ""
+        return (
+            f"{names}, {self.cost.issued} issued, by {', '.join(self.rules) or 'no rule'}; "
+            f"{self.search.nodes} nodes, {self.search.rounds} rounds, {self.seconds * 1e3:.1f} ms, "
+            f"{self.useful:.0%} of products useful{second}"
+        )
+
+
+@lru_cache(maxsize=256)
+def rules_of(entries: tuple[Instruction, ...]) -> tuple[Rule, ...]:
+    """All rules of a search with these instructions."""
+    return (*AXIOMS, *LIFTING, *SUPPORTING, columns_in_pieces(entries), *lowering_rules(entries))
+
+
+def choose(statement: Term, target: Target, table: tuple[Instruction, ...], limits: Limits | None = None) -> Choice:
+    """The cheapest form of ``statement`` on ``target``; remembered for each statement.
+
+    Raises SelectionLimitError for a statement whose search grows past the limits.
+    """
+    return _choose(statement, tuple(e for e in table if e.targets(target)), limits or Limits())
+
+
+def demand(statement: Term, unit: Instruction, target: Target, table: tuple[Instruction, ...]) -> Choice:
+    """The cheapest form of ``statement`` in which ``unit`` computes all products.
+
+    Raises LoweringError, which names the operand and its layout digits, if the unit cannot compute the statement.
+    """
+    if not unit.targets(target):
+        raise LoweringError(f"{target} does not have {unit.name}", why=f"it takes {unit.targets}.")
+    others = tuple(e for e in table if not isinstance(e.spec, MatMulSpec))
+    choice = choose(statement, target, (*others, unit))
+    if _products(choice.term, scalar=False) < _products(choice.statement):
+        raise LoweringError(f"{unit.name} cannot compute the statement", why=_flaw(statement, unit, table))
+    return choice
+
+
+@lru_cache(maxsize=4096)
+def _choose(statement: Term, entries: tuple[Instruction, ...], limits: Limits) -> Choice:
+    started = time.perf_counter()
+    entries = _relevant(statement, entries)
+    g = EGraph()
+    root = g.insert(statement)
+    search = saturate(g, rules_of(entries), limits)
+    best = cheapest(g)
+    term = best.term(root)
+    rules = tuple(dict.fromkeys(rule for node in best.chosen(root) if (rule := g.origin.get(node))))
+    used = instructions_of(term)
+    second = cheapest(g, frozenset(used)) if used else None
+    if second is not None and g.find(root) not in second.nodes:
+        second = None
+    other, other_cost = _of(second, root)
+    return Choice(statement, term, best.cost(root), search, time.perf_counter() - started, rules, other, other_cost)
+
+
+def _of(best: Best | None, root: int) -> tuple[Term | None, Cost | None]:
+    return (best.term(root), best.cost(root)) if best is not None else (None, None)
+
+
+def _relevant(statement: Term, entries: tuple[Instruction, ...]) -> tuple[Instruction, ...]:
+    """The entries that could compute a part of the statement, by its operations and types: the rules of the others
+    would be tried in vain."""
+    types, ops = set(), set()
+    for t in _walk(statement):
+        ops.add(t.op)
+        types.add(t.type[0])
+    products = product_entries(entries) if ops & {"mul", "dot", "total"} else ()
+    moves = move_entries(entries) if "copy" in ops else ()
+    return tuple(
+        e
+        for e in (*products, *moves)
+        if ({e.spec.a, e.spec.b, e.spec.c} <= types if isinstance(e.spec, MatMulSpec) else e.spec.dtype in types)  # type: ignore[union-attr]
+    )
+
+
+def _walk(term: Term) -> list[Term]:
+    found = [term]
+    for t in found:
+        found.extend(t.args)
+    return found
+
+
+def _products(term: Term, scalar: bool = True) -> int:
+    """The products that a term computes."""
+    if term.op == "each":
+        return int(term.data[1]) * sum(_products(a, scalar) for a in term.args)
+    count = sum(_products(a, scalar) for a in term.args)
+    if term.op == "apply":
+        return count + int(term.data[0].work)
+    if not scalar:
+        return count
+    if term.op == "dot":
+        return count + term.type[1] * int(term.data[0])
+    return count + (term.type[1] if term.op == "mul" and term.type[0].name != "i64" else 0)
+
+
+def _flaw(statement: Term, unit: Instruction, table: tuple[Instruction, ...]) -> str:
+    """The reason why ``unit`` computes none of the dot products in a statement."""
+    spec = unit.spec
+    assert isinstance(spec, MatMulSpec)
+    g = EGraph()
+    g.insert(statement)
+    saturate(g, (*AXIOMS, *LIFTING, *SUPPORTING))
+    reasons: dict[str, None] = {}
+    for c, node in g:
+        if node.op != "dot":
+            continue
+        (k,), operands = node.data, dict(zip("cab", node.args, strict=True))
+        for name, wanted in (("c", spec.c), ("a", spec.a), ("b", spec.b)):
+            if g.facts(operands[name]).dtype != wanted:
+                reasons[f"{name} is {g.facts(operands[name]).dtype}, and {unit.name} takes {wanted}."] = None
+                break
+        else:
+            if k % spec.k:
+                reasons[f"its sums have {k} products, not a multiple of {spec.k}."] = None
+            elif g.facts(c).lanes != spec.m * spec.n:
+                reasons[f"it has {g.facts(c).lanes} lanes, and {unit.name} computes {spec.m * spec.n}."] = None
+            else:
+                flaws = (operand_flaw(unit, name, g.facts(operands[name]).alike, k) for name in "ab")
+                reasons.update(dict.fromkeys(f for f in flaws if f))
+    return "\n".join(list(reasons)[:6]) or "it contains no sum of products."

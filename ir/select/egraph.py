@@ -1,0 +1,177 @@
+"""The e-graph: classes of equal terms, each term stored once.
+
+A node is an operation, its data, and the classes of its arguments. Two nodes alike are one (hash-consing). Joining two
+classes makes nodes above them alike in turn; ``rebuild`` joins those until congruence holds. Everything is visited in
+the order of insertion, so equal inputs give equal graphs.
+
+Source: Willsey et al., "egg: Fast and Extensible Equality Saturation", POPL 2021, section 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from taskmap.ir.errors import SelectionLimitError
+from taskmap.ir.select.facts import Facts, facts_of
+from taskmap.ir.select.terms import Data, Term
+
+
+class Node(NamedTuple):
+    """An operation, its data, and the classes of its arguments."""
+
+    op: str
+    data: Data
+    args: tuple[int, ...]
+
+
+class EGraph:
+    """Classes are numbered; ``find`` gives the current number of a class that may have been joined to another."""
+
+    def __init__(self, most_nodes: int = 1 << 30) -> None:
+        self.most_nodes = most_nodes
+        self.rule = ""
+        """The rule that is being applied; nodes are recorded as its work."""
+        self.origin: dict[Node, str] = {}
+        self._leader: list[int] = []
+        self._known: dict[Node, int] = {}
+        self._nodes: dict[int, dict[str, dict[Node, None]]] = {}
+        self._users: dict[int, dict[Node, int]] = {}
+        self._facts: dict[int, Facts] = {}
+        self._touched: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def find(self, c: int) -> int:
+        """The current number of a class."""
+        leader = self._leader
+        while leader[c] != c:
+            leader[c] = leader[leader[c]]
+            c = leader[c]
+        return c
+
+    def add(self, op: str, data: Data = (), args: tuple[int, ...] = ()) -> int:
+        """The class of a node; a new one if no equal node is known.
+
+        Raises TypeMismatchError for arguments that do not fit together, and SelectionLimitError for too many nodes.
+        """
+        node = Node(op, data, tuple(map(self.find, args)))
+        known = self._known.get(node)
+        if known is not None:
+            return self.find(known)
+        facts = facts_of(op, data, [self._facts[a] for a in node.args])
+        if len(self._known) >= self.most_nodes:
+            raise self.too_much(f"more than {self.most_nodes} nodes")
+        c = len(self._leader)
+        self._leader.append(c)
+        self._known[node] = c
+        self._nodes[c] = {op: {node: None}}
+        self._users[c] = {}
+        self._facts[c] = facts
+        self.origin[node] = self.rule
+        for a in node.args:
+            self._users[a][node] = c
+        return c
+
+    def insert(self, term: Term) -> int:
+        """The class of a term."""
+        return self.add(term.op, term.data, tuple(map(self.insert, term.args)))
+
+    def facts(self, c: int) -> Facts:
+        """The facts of a class."""
+        return self._facts[self.find(c)]
+
+    def classes(self) -> list[int]:
+        """All classes, oldest first."""
+        return list(self._nodes)
+
+    def nodes(self, c: int, op: str | None = None) -> list[Node]:
+        """The nodes of a class, of one operation if given, oldest first."""
+        by_op = self._nodes[self.find(c)]
+        if op is not None:
+            return list(by_op.get(op, ()))
+        return [n for nodes in by_op.values() for n in nodes]
+
+    def join(self, a: int, b: int) -> bool:
+        """Record that two classes are equal; True if that is new. Raises TypeMismatchError if their facts disagree."""
+        a, b = self.find(a), self.find(b)
+        if a == b:
+            return False
+        kept, gone = min(a, b), max(a, b)
+        self._facts[kept] = self._facts[kept].merged(self._facts[gone])
+        del self._facts[gone]
+        self._leader[gone] = kept
+        for op, nodes in self._nodes.pop(gone).items():
+            self._nodes[kept].setdefault(op, {}).update(nodes)
+        self._users[kept].update(self._users.pop(gone))
+        self._touched.append(kept)
+        return True
+
+    def rebuild(self) -> None:
+        """Restore congruence: nodes with equal arguments are in one class, and each is stored once."""
+        while self._touched:
+            touched = dict.fromkeys(map(self.find, self._touched))
+            self._touched = []
+            for c in touched:
+                self._repair(self.find(c))
+
+    def _repair(self, c: int) -> None:
+        users: dict[Node, int] = {}
+        before = dict(self._users[c])
+        for node, owner in before.items():
+            self._known.pop(node, None)
+            at = self.find(owner)
+            now = Node(node.op, node.data, tuple(map(self.find, node.args)))
+            held = self._nodes[at].get(node.op, {})
+            if now != node:
+                held.pop(node, None)
+                held[now] = None
+                self.origin.setdefault(now, self.origin[node])
+            other = self._known.get(now)
+            if other is not None and self.find(other) != at:
+                self.join(other, at)
+                at = self.find(at)
+            self._known[now] = at
+            users[now] = at
+            self._learn(at, now)
+        here = self._users[self.find(c)]
+        for node in before:
+            here.pop(node, None)
+        here.update(users)
+
+    def _learn(self, c: int, node: Node) -> None:
+        """Facts of a node that follow from new facts of its arguments."""
+        merged = self._facts[c].merged(facts_of(node.op, node.data, [self.facts(a) for a in node.args]))
+        if merged != self._facts[c]:
+            self._facts[c] = merged
+            self._touched.append(c)
+
+    def too_much(self, what: str) -> SelectionLimitError:
+        """The error for a limit that was passed; names the rules that added the most nodes."""
+        counts: dict[str, int] = {}
+        for rule in self.origin.values():
+            counts[rule or "the statement"] = counts.get(rule or "the statement", 0) + 1
+        most = sorted(counts.items(), key=lambda pair: -pair[1])[:3]
+        return SelectionLimitError(
+            f"the search for instructions took {what}",
+            why="nodes by rule: " + ", ".join(f"{rule} {count}" for rule, count in most) + ".",
+            hint="Simplify the statement, or raise the limits.",
+        )
+
+    def term(self, c: int, seen: frozenset[int] = frozenset()) -> Term | None:
+        """Some term of a class, the oldest that does not contain itself."""
+        c = self.find(c)
+        if c in seen:
+            return None
+        for node in self.nodes(c):
+            args = [self.term(a, seen | {c}) for a in node.args]
+            if all(a is not None for a in args):
+                return Term(node.op, node.data, tuple(a for a in args if a is not None))
+        return None
+
+    def __iter__(self) -> Iterator[tuple[int, Node]]:
+        for c, by_op in list(self._nodes.items()):
+            for nodes in list(by_op.values()):
+                for node in list(nodes):
+                    yield c, node
