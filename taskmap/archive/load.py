@@ -24,7 +24,6 @@ from taskmap.archive.manifest import (
     ArchivedPlan,
     Manifest,
     PortRecord,
-    Source,
     document_of,
     machine_from,
     manifest_from,
@@ -106,7 +105,8 @@ class ArchivedModel:
         made = [_new(m) for m in ready.resolved.made]
         if ready.plan.program.steps:
             self.place.run(ready.run, ready.plan.io, given, made, ready.resolved.dims, ready.constants)
-        return [self._output(p, i, ready, given, made) for i, p in enumerate(self.outputs)]
+        taken: set[int] = set()
+        return [self._output(p, i, ready, given, made, taken) for i, p in enumerate(self.outputs)]
 
     def has_plan(self, shapes: Sequence[Shape]) -> bool:
         """True if a plan accepts inputs of these shapes. Raises ArchiveError for a plan that contradicts itself."""
@@ -150,7 +150,10 @@ class ArchivedModel:
         constants = array("q", [self.place.weights + self.manifest.weights[w].offset for w in plan.constants])
         return _Ready(plan, resolved, self._runs[number], constants)
 
-    def _output(self, port: PortRecord, number: int, ready: _Ready, given: list[Array], made: list[Array]) -> Array:
+    def _output(
+        self, port: PortRecord, number: int, ready: _Ready, given: list[Array], made: list[Array], taken: set[int]
+    ) -> Array:
+        """Output ``number``; memory that is made becomes the first output's that lies there, and ``taken``."""
         view = ready.resolved.outputs[number]
         memory: Any = {"input": given, "made": made}.get(view.source.kind)
         if memory is None:
@@ -159,7 +162,10 @@ class ArchivedModel:
         else:
             base = memory[view.source.index]
         array = np.ndarray(view.shape, numpy_dtype(_HELD[view.held]), base, view.offset, view.strides)
-        return _seen(array, port, view.source)
+        is_its_own = view.source.kind == "made" and view.source.index not in taken
+        if is_its_own:
+            taken.add(view.source.index)
+        return _seen(array, port, is_its_own)
 
 
 def load(
@@ -268,11 +274,11 @@ def _held(port: PortRecord, value: Any) -> Array:
     )
 
 
-def _seen(x: Array, port: PortRecord, source: Source) -> Array:
-    """An output with the type that the caller sees, in memory owned by the caller."""
+def _seen(x: Array, port: PortRecord, is_its_own: bool) -> Array:
+    """An output with the type that the caller sees, in memory owned by the caller: a copy unless ``is_its_own``."""
     wanted = numpy_dtype(port.dtype)
     x = x.view(np.uint64) if wanted == np.uint64 else x.astype(wanted, copy=False)
-    return x if source.kind == "made" else x.copy()
+    return x if is_its_own else x.copy()
 
 
 def _new(m: MadeTensor) -> Array:

@@ -122,14 +122,19 @@ def native_call(
     if sum(count * dtype.itemsize for count, dtype in memory) >= SMALLEST:
         return None
     parts = tuple(
-        r if isinstance(r, int) else _Part(slots.index(r.slot), r.first, math.prod(r.shape), r.shape, r.copied)
-        for r in found
+        r if isinstance(r, int) else _Part(slots.index(r.slot), r.first, math.prod(r.shape), r.shape, r.copied or again)
+        for r, again in zip(found, _repeated(places), strict=True)
         if r is not None
     )
     entries = tuple((entry, numbers[slot]) for entry, slot in enumerate(binding.io))
     owner = (call, call.prepared) if isinstance(call, FrozenGraph) else call
     table = array("q", bytes(8 * len(binding.io)))
     return DirectCall(owner, main, constants, dims, table, entries, memory, parts)
+
+
+def _repeated(places: Sequence[tuple[str, int]]) -> list[bool]:
+    """True for each result that an earlier one equals."""
+    return [place in places[:i] for i, place in enumerate(places)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,7 +130,7 @@ class OnnxModel:
         """The inputs as the program takes them, and the outputs."""
         values = [_given(port, array) for port, array in zip(self.inputs, self._ordered(args, named), strict=True)]
         self._check_names(values)
-        results = [_of_its_own(r, values) for r in self.program(values)]
+        results = _of_their_own(self.program(values), values)
         for port, result in zip(self.outputs, results, strict=True):
             _check_result(port, result)
         return values, [arrays(v) for v in results]
@@ -156,11 +156,21 @@ class OnnxModel:
                     )
 
 
-def _of_its_own(result: Any, values: Sequence[Any]) -> Any:
-    """Copies a result that is an input: the caller may write to either."""
-    if isinstance(result, Given) and any(isinstance(v, Given) and v.tensor is result.tensor for v in values):
-        return Given(result.elem, result.tensor.clone())
-    return result
+def _of_their_own(results: Sequence[Any], values: Sequence[Any]) -> list[Any]:
+    """The results; one that is an input or another result is copied: the caller may write to each."""
+    seen = {id(v.tensor) for v in values if isinstance(v, Given)}
+
+    def own(result: Any) -> Any:
+        if isinstance(result, list):
+            return [own(item) for item in result]
+        if not isinstance(result, Given):
+            return result
+        if id(result.tensor) in seen:
+            return Given(result.elem, result.tensor.clone())
+        seen.add(id(result.tensor))
+        return result
+
+    return [own(result) for result in results]
 
 
 def _check_result(port: Port, result: Any) -> None:

@@ -11,6 +11,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
+from onnx import helper
 
 import taskmap
 from taskmap.archive.file import ALIGNMENT, PAGE, WEIGHTS, ArchiveFile
@@ -18,7 +19,7 @@ from taskmap.archive.manifest import document_of, manifest_from
 from taskmap.ir.errors import IndexOutOfRangeError, InputError
 from taskmap.onnx.model import load_model
 from tests.archive.archives import kinds
-from tests.onnx.models import convnet, mlp
+from tests.onnx.models import FLOAT, convnet, mlp, model
 
 ROOT = Path(__file__).parents[2]
 
@@ -179,3 +180,12 @@ def test_an_archive_that_is_replaced_while_it_is_used(files: Path, tmp_path: Pat
     other.write_bytes((files / "mlp.taskmap").read_bytes())
     os.replace(other, path)
     np.testing.assert_array_equal(model(inputs)[0], before[0])
+
+
+def test_no_two_results_share_memory(tmp_path: Path, options: taskmap.Options) -> None:
+    nodes = [helper.make_node("Relu", ["x"], ["a"]), helper.make_node("Identity", ["a"], ["b"])]
+    onnx.save(model(nodes, {"x": (FLOAT, [3])}, ["a", "b"]), tmp_path / "twice.onnx")
+    taskmap.compile_onnx(tmp_path / "twice.onnx", tmp_path / "twice.taskmap", options=options)
+    first, second = taskmap.load(tmp_path / "twice.taskmap")(np.array([1, -2, 3], np.float32))
+    first[...] = 7
+    assert second.tolist() == [1, 0, 3]

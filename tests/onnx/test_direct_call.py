@@ -195,3 +195,28 @@ def test_results_may_be_parts_of_what_is_computed() -> None:
         z[:] = 0
         np.testing.assert_array_equal(y, (x + x)[:2])
     assert direct(made) == 1
+
+
+def test_no_two_results_share_memory() -> None:
+    """One tensor under two names, an input among the results, parts of a result, and stored results."""
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"]),
+        helper.make_node("Identity", ["a"], ["b"]),
+        helper.make_node("Reshape", ["a", "shape"], ["c"]),
+        helper.make_node("Identity", ["x"], ["d"]),
+        helper.make_node("Identity", ["w"], ["e"]),
+    ]
+    stored = [numpy_helper.from_array(np.array([2, 2]), "shape"), numpy_helper.from_array(np.ones(4, np.float32), "w")]
+    without_input: list[Port] = [("a", FLOAT, [4]), ("b", FLOAT, [4]), ("c", FLOAT, [2, 2])]
+    outputs: list[Port] = [*without_input, ("d", FLOAT, [4]), ("e", FLOAT, [4])]
+    x = np.array([1, -2, 3, -4], np.float32)
+    for asked in (outputs, without_input):
+        made = model(nodes, [("x", FLOAT, [4])], asked, stored)
+        for _ in range(3):
+            given = x.copy()
+            results = made(given)
+            wanted = {"a": [1, 0, 3, 0], "b": [1, 0, 3, 0], "c": [[1, 0], [3, 0]], "d": x.tolist(), "e": [1] * 4}
+            for (name, _, _), result in zip(asked, results, strict=True):
+                assert result.tolist() == wanted[name]
+                result[...] = 7
+                assert given.tolist() == x.tolist()
