@@ -376,6 +376,7 @@ def small_networks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(networks, "DEVICE", "cpu")
     monkeypatch.setattr(networks, "GpuConditions", NoConditions)
     monkeypatch.setattr(networks, "is_lost", lambda: False)
+    monkeypatch.setattr(networks, "machine", lambda: SimpleNamespace(target=gpu_named("H200")))
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     monkeypatch.setattr(
         networks, "RIVALS", {"inductor": {"backend": "eager"}, "max-autotune": {"backend": "aot_eager"}}
@@ -393,9 +394,23 @@ def test_a_network_is_measured_and_checked(monkeypatch: pytest.MonkeyPatch, tmp_
     assert row["name"] == "gpt2 batch 8 f32"
     assert (row["ratio"], row["right"], row["missing"]) == (1.0, True, {})
     assert row["relative_error"] < 1e-6
+    assert row["estimate"] == pytest.approx(max(2 * 8 * 8 * 8 / 62e12, 4 * 72 / 4.8e12), rel=0.01)
+    assert row["measured_over_estimate"] == pytest.approx(1.1e-3 / row["estimate"])
     assert "1.00x" in networks.line(row)
+    assert "x the roofline's 0.000 ms" in networks.line(row)
     assert networks.main(["--out", str(tmp_path), "--seconds", "0"]) == 0
     assert json.loads((tmp_path / "gpu_networks.json").read_text())["skipped"] == ["gpt2 batch 8 f32"]
+
+
+def test_the_rates_and_weights_of_a_networks_roofline() -> None:
+    target = gpu_named("H200")
+    kinds = ((torch.float16, False), (torch.float32, True), (torch.float32, False))
+    assert [networks.Setting("gpt2", 1, *kind).rate(target) for kind in kinds] == [4096, 2048, 256]
+    table, layer = torch.nn.Embedding(1000, 8), torch.nn.Linear(8, 1000, bias=False)
+    assert networks.weight_bytes(torch.nn.Sequential(table, layer)) == 4 * 8000
+    layer.weight = table.weight
+    assert networks.weight_bytes(torch.nn.Sequential(table, layer)) == 4 * 8000  # read by the product
+    assert networks.weight_bytes(torch.nn.Sequential(table)) == 0
 
 
 @pytest.mark.usefixtures("small_networks", "torch_settings")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -40,7 +41,18 @@ def script(name: str, folder: Path, log: Path, **environment: str) -> str:
 def test_the_library_refuses_what_a_driver_refuses(folder: Path, tmp_path: Path) -> None:
     """Each rule of the stand-in, violated once: a check must be able to fail."""
     printed = script("refusals", folder, tmp_path / "log")
-    assert "refused 24 of 24" in printed, printed
+    assert "refused 48 of 48" in printed, printed
+
+
+def test_the_library_has_every_function_that_taskmap_calls() -> None:
+    """None of them goes unchecked."""
+    sources = [
+        path.read_text(encoding="utf-8") for room in ("backend", "taskmap") for path in (ROOT / room).rglob("*.py")
+    ]
+    called = set(re.findall(r"(?:\"|\bapi\.)(cu[A-Z][A-Za-z0-9]+)", "\n".join(sources)))
+    library = (ROOT / "tests/gpu_stand_in/libcuda.c").read_text(encoding="utf-8")
+    assert {"cuLaunchKernelEx", "cuTensorMapEncodeTiled", "cuMemAlloc", "cuInit"} <= called
+    assert called <= set(re.findall(r"^R (cu[A-Za-z0-9]+)(?:_v\d)?\(", library, re.MULTILINE))
 
 
 def test_every_call_of_taskmap_is_as_the_driver_wants_it(folder: Path, tmp_path: Path) -> None:

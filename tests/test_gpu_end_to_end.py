@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -15,8 +16,14 @@ from typing import Any
 
 import pytest
 
+from benchmarks.gpu.cases import SECTIONS
+from benchmarks.gpu.parts import parts
+
 pytest.importorskip("cuda.bindings.driver")
-pytestmark = pytest.mark.skipif(shutil.which("cc") is None and shutil.which("gcc") is None, reason="no C compiler")
+pytestmark = [
+    pytest.mark.skipif(shutil.which("cc") is None and shutil.which("gcc") is None, reason="no C compiler"),
+    pytest.mark.skipif(shutil.which("make") is None, reason="no make"),
+]
 
 ROOT = Path(__file__).parents[1]
 SICK = {"pointwise kernel": "segv", "TMA copy": "hang", "wgmma without TMA": "lost", "split-K": "wrong"}
@@ -47,19 +54,29 @@ def rows(out: Path, name: str) -> dict[str, dict[str, Any]]:
     return {row["name"]: row for row in json.loads((out / f"{name}.json").read_text())["rows"]}
 
 
-def run(shared_cache: Path, out: Path, only: Sequence[str], faults: Mapping[str, str], log: Path) -> str:
-    """The output of the command for some cases, with faults."""
-    named = ";".join(f"{name}={kind}" for name, kind in faults.items())
-    return stand_in(
-        shared_cache, "benchmarks.gpu", "--out", str(out), "--minutes", "8", "--case-seconds", "45", "--only", *only,
-        "--store", os.environ["TASKMAP_CACHE_DIR"], environment={"STUB_LOG": str(log), "STUB_FAULTS": named},
+def make_gpu(shared_cache: Path, out: Path, only: Sequence[str], faults: Mapping[str, str], *more: str) -> str:
+    """The output of `make gpu` for some cases, with faults; every driver call had the arguments that a driver takes."""
+    log = out.with_name("driver.log")
+    arguments = ["--minutes", "15", "--store", os.environ["TASKMAP_CACHE_DIR"], *more, "--only", *only]
+    environment = {
+        "TASKMAP_STAND_IN": str(shared_cache), "STUB_MULTIPROCESSORS": "1", "STUB_LOG": str(log),
+        "STUB_FAULTS": ";".join(f"{name}={kind}" for name, kind in faults.items()),
+    }  # fmt: skip
+    command = ["make", "gpu", "GPU_STAND_IN=tests.gpu_stand_in.run", f"OUT={out}", f"PYTHON={sys.executable}"]
+    done = subprocess.run(
+        [*command, f"GPU_ARGS={shlex.join(arguments)}"], cwd=ROOT, env={**os.environ, **environment},
+        capture_output=True, text=True, timeout=1200, check=False,
     )  # fmt: skip
+    assert not log.exists(), log.read_text()
+    assert (done.returncode != 0) == bool(faults), done.stdout + done.stderr
+    return done.stdout + done.stderr
 
 
 def test_sick_kernels_cost_themselves_alone(shared_cache: Path, tmp_path: Path) -> None:
     """A crash, a hang, a lost context and a wrong result: each is reported, and later cases are measured."""
-    out, log = tmp_path / "out", tmp_path / "log"
-    printed = run(shared_cache, out, [f"ladder/{name}" for name in (*SICK, "mma product")], SICK, log)
+    out = tmp_path / "out"
+    only = [f"ladder/{name}" for name in (*SICK, "mma product")]
+    printed = make_gpu(shared_cache, out, only, SICK, "--case-seconds", "45")
     rungs = rows(out, "gpu_ladder")
     assert rungs["pointwise kernel"]["failed"] == "the process was ended by SIGSEGV"
     assert rungs["TMA copy"]["failed"].startswith("no result in time: the stacks are in gpu_ladder.hang")
@@ -75,23 +92,6 @@ def test_sick_kernels_cost_themselves_alone(shared_cache: Path, tmp_path: Path) 
         names = archive.getnames()
     assert {"gpu.json", "gpu_ladder.json"} <= set(names)
     assert any("hang" in name for name in names)
-    assert not log.exists(), log.read_text()  # what the driver was given was as it wants it
-
-
-@pytest.mark.long
-def test_a_sick_kernel_costs_its_section_nothing(shared_cache: Path, tmp_path: Path) -> None:
-    """The section is restarted after it; the cost model is fitted to the others."""
-    out, log = tmp_path / "out", tmp_path / "log"
-    only = ["memory/*8x50257", "memory/sum*"]
-    printed = run(shared_cache, out, only, {"softmax f16 8x50257": "segv"}, log)
-    memory = rows(out, "gpu_memory")
-    assert memory["softmax f16 8x50257"]["failed"] == "the process was ended by SIGSEGV"
-    for name in ("layer norm f16 8x50257", "sum of 16384x4096 f16"):
-        assert memory[name]["right"], printed
-        assert memory[name]["measured_over_estimate"] > 0
-    assert "the cost model against" in printed
-    assert (out / "gpu_refit.json").exists()
-    assert not log.exists(), log.read_text()
 
 
 def test_kernels_compiled_beforehand_are_found(shared_cache: Path, tmp_path: Path) -> None:
@@ -118,25 +118,55 @@ def test_kernels_compiled_beforehand_are_found(shared_cache: Path, tmp_path: Pat
         assert record["runs"][-1]["kernels"]["found"] >= 1
 
 
+FAULTS = {
+    "TMA copy": ("ladder", "hang"),
+    "f16 1024": ("matmul", "lost"),
+    "f16 512 d64": ("attention", "wrong"),
+    "softmax f16 8x50257": ("memory", "segv"),
+    "f16 GQA 32/8, 4096 keys": ("decode", "oom"),
+    "gather embedding f16 [[]default[]]": ("corners", "segv"),
+    "votes-ballot-some": ("instructions", "hang"),
+}
+"""A case of each part, as a pattern, and what happens to its kernels."""
+
+WHOLE = {
+    "ladder": ["pointwise kernel"],
+    "matmul": ["f16 16x4096x4096"],
+    "attention": ["f16 4096 d64"],
+    "memory": ["layer norm f16 8x50257", "sum of 16384x4096 f16"],
+    "decode": ["f16 GQA 32/8, 32768 keys"],
+    "corners": ["gather embedding bf16 [[]default[]]", "join cat f16 [[]default[]]"],
+    "instructions": ["reductions-warp_reduce_add_i32"],
+}
+"""Cases to which nothing happens: some come after the sick one of their part."""
+
+REPORTED = {
+    "segv": "the process was ended by SIGSEGV", "hang": "no result in time", "oom": "the GPU has no memory left",
+    "lost": "the GPU context is lost",
+}  # fmt: skip
+
+
 @pytest.mark.long
-def test_make_gpu_runs_every_part(shared_cache: Path, tmp_path: Path) -> None:
-    """By make itself: every rung, every section and every other part, with a crash among the corners."""
+def test_every_part_reports_its_sick_case_and_measures_the_others(shared_cache: Path, tmp_path: Path) -> None:
+    """A crash, a hang, a lost context, a wrong result and exhausted memory in seven parts; the cost model is fitted to
+    the others, and the other parts run as well."""
     out = tmp_path / "out"
-    environment = {**os.environ, "TASKMAP_STAND_IN": str(shared_cache), "STUB_MULTIPROCESSORS": "1"}
-    arguments = f"GPU_ARGS=--minutes 15 --case-seconds 120 --store {tmp_path / 'store'}"
-    command = [
-        "make",
-        "gpu",
-        "GPU_STAND_IN=tests.gpu_stand_in.run",
-        f"OUT={out}",
-        f"PYTHON={sys.executable}",
-        arguments,
-    ]
-    subprocess.run(command, cwd=ROOT, env=environment, timeout=1200, check=False)
-    outcomes = json.loads((out / "gpu.json").read_text())
-    assert len(outcomes) == 19
-    ladder = rows(out, "gpu_ladder")
-    assert len(ladder) == 9
-    assert all(row["right"] for row in ladder.values()), ladder
-    for part in ("matmul", "attention", "memory", "decode", "corners", "instructions", "runtime", "kernels"):
-        assert rows(out, f"gpu_{part}"), part
+    named = {part: [name for name, (own, _) in FAULTS.items() if own == part] for part in WHOLE}
+    only = [f"{part}/{name}" for part, names in WHOLE.items() for name in (*named[part], *names)]
+    only += ["networks/resnet50 batch 1 f16", "kernels/*test_rows.py*sum*", "runtime/parameters_change"]
+    printed = make_gpu(shared_cache, out, only, {n: kind for n, (_, kind) in FAULTS.items()}, "--case-seconds", "120")
+    for pattern, (part, kind) in FAULTS.items():
+        name = pattern.replace("[[]", "[").replace("[]]", "]")
+        found = rows(out, f"gpu_{part}")
+        assert not found[name]["right"], printed
+        assert REPORTED.get(kind, "") in found[name].get("failed", ""), printed
+        assert f"{part}/{name}: " in printed.split("summary")[1]
+        for well in WHOLE[part]:
+            row = found[well.replace("[[]", "[").replace("[]]", "]")]
+            assert row["right"], printed
+            assert part not in SECTIONS or row["measured_over_estimate"] > 0
+    assert len(json.loads((out / "gpu.json").read_text())) == 2 + len(parts())  # two rungs
+    assert rows(out, "gpu_networks")["resnet50 batch 1 f16"]["measured_over_estimate"] > 0
+    assert rows(out, "gpu_kernels")
+    assert "the cost model against" in printed
+    assert (out / "gpu_refit.json").exists()

@@ -123,12 +123,7 @@ class Driver:
         current or one of another device. Raises DeviceError in a process that was forked from the one that opened
         the driver."""
         if os.getpid() != self._process:
-            raise DeviceError(
-                "the GPU cannot be used in a forked process",
-                why=f"process {self._process} has used it before the fork, and what the driver keeps does not survive "
-                "one.",
-                hint="Start processes by 'spawn': multiprocessing.get_context('spawn').",
-            )
+            raise self._forked()
         if int(self.call("cuCtxGetCurrent")) != 0 and int(self.call("cuCtxGetDevice")) == index:
             return
         context = self._contexts.get(index)
@@ -256,7 +251,16 @@ class Driver:
     def _name(self, status: Any) -> str:
         return str(getattr(status, "name", status))
 
+    def _forked(self) -> DeviceError:
+        return DeviceError(
+            "the GPU cannot be used in a forked process",
+            why=f"process {self._process} has used it before the fork, and what the driver keeps does not survive one.",
+            hint="Start processes by 'spawn': multiprocessing.get_context('spawn').",
+        )
+
     def _error(self, name: str, where: str) -> TaskmapError:
+        if os.getpid() != self._process:
+            return self._forked()
         if name == "CUDA_ERROR_OUT_OF_MEMORY":
             return DeviceMemoryError(
                 "the GPU has no memory left", where=where, hint="Use a smaller batch, or torch.cuda.empty_cache()."

@@ -47,8 +47,12 @@ def estimate(case: Case, target: Target) -> tuple[float, str]:
     problem = problem_of(case)
     if problem is not None:
         return problem.cycles(problem.default(target), target) / target.clock, MODEL
-    clocks = target.clock * target.cores
-    return max(case.flops / (target.f16_rate * clocks), case.bytes / target.memory_bandwidth), ROOFLINE
+    return roofline(case.flops, case.bytes, target.f16_rate, target), ROOFLINE
+
+
+def roofline(flops: float, moved: float, rate: float, target: Target) -> float:
+    """The least seconds for operations at ``rate`` per clock and multiprocessor, and for bytes of memory ``moved``."""
+    return max(flops / (rate * target.clock * target.cores), moved / target.memory_bandwidth)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from torch import nn
 from benchmarks.gpu import cases, hardware, instructions
 from benchmarks.gpu.command import part_options, record_of
 from benchmarks.gpu.conditions import GpuConditions
+from benchmarks.gpu.estimates import estimate
 from benchmarks.gpu.kernels import error
 from benchmarks.gpu.record import LOST, WRONG, measured
 from benchmarks.gpu.timing import seconds_of
@@ -88,16 +89,17 @@ def case_named(section: str, name: str) -> cases.Case:
 
 
 def _case(section: str, name: str) -> Row:
-    """A case of the figures: its error, and a first time against PyTorch."""
+    """A case of the figures: its error, and a first time against PyTorch and the estimate."""
     case = case_named(section, name)
     inputs = case.make()
     with torch.no_grad():
         compiled = torch.compile(case.function, backend=compile_fx, dynamic=False)
         wrong = error(case, compiled, inputs)
         own, other = seconds_of(lambda: compiled(*inputs)), seconds_of(lambda: case.function(*inputs))
+    thought, by = estimate(case, hardware.machine().target)
     return {
         "right": wrong <= case.tolerance, "relative_error": wrong, "seconds": own, "tflops": case.flops / own / 1e12,
-        "to_torch": other / own,
+        "to_torch": other / own, "estimate": thought, "estimated_by": by, "measured_over_estimate": own / thought,
     }  # fmt: skip
 
 
@@ -119,8 +121,12 @@ def line(row: Row) -> str:
     """One row as text."""
     if "failed" in row:
         return f"FAILED  {row['name']}: {row['failed'][:600]}"
-    found = f"{row['seconds'] * 1e6:10.1f} us {row['tflops']:6.0f} TFLOP/s {row['to_torch']:.2f}x torch" \
-        if "seconds" in row else ""  # fmt: skip
+    found = (
+        f"{row['seconds'] * 1e6:10.1f} us {row['tflops']:6.0f} TFLOP/s {row['to_torch']:.2f}x torch, "
+        f"{row['measured_over_estimate']:.2f}x the {row['estimated_by']}'s {row['estimate'] * 1e6:.1f} us"
+        if "seconds" in row
+        else ""
+    )
     wrong = f"  relative error {row['relative_error']:.1e}" if "relative_error" in row else ""
     return f"{'right ' if row['right'] else 'WRONG '}  {row['name']:22}{found}{wrong}{row.get('note', '')}"
 

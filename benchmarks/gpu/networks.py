@@ -4,7 +4,8 @@ python -m benchmarks.gpu.networks [--seconds 120] [--out FOLDER] [--resume]
 
 Latency of ordinary calls: of taskmap with CUDA graphs, of eager mode, and of torch.compile by default and
 with max-autotune, which uses CUDA graphs as well. If there is no time to compile for one of them, the
-record says so; with --resume a later call continues.
+record says so; with --resume a later call continues. The estimate is the roofline: matrix products, convolutions and
+attention at the data sheet's rate, or one reading of all weights.
 """
 
 from __future__ import annotations
@@ -18,16 +19,19 @@ from itertools import product
 from typing import Any
 
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 import taskmap
 from benchmarks.gpu.cases import DEVICE
 from benchmarks.gpu.command import part_options, record_of
 from benchmarks.gpu.conditions import GpuConditions
-from benchmarks.gpu.hardware import is_lost
+from benchmarks.gpu.estimates import ROOFLINE, roofline
+from benchmarks.gpu.hardware import is_lost, machine
 from benchmarks.gpu.record import LOST, measure_each, summary
 from benchmarks.gpu.timing import Call, Deadline, compare
 from benchmarks.models import MODELS, ModelSpec, as_tensors, relative_error, to_float64
 from benchmarks.models.plain import PLAIN
+from taskmap.ir.target import Target
 from taskmap.torch_backend import compile_fx
 
 NAMES = ("resnet50", "mobilenet_v2", "inception_v3", "bert_base", "gpt2")
@@ -63,6 +67,12 @@ class Setting:
         """The tolerance of the relative error against float64."""
         return 1e-3 if self.dtype == torch.float32 and not self.tf32 else 3e-2
 
+    def rate(self, target: Target) -> float:
+        """Floating-point operations of a multiprocessor per clock in products of this type."""
+        if self.dtype == torch.float16:
+            return target.f16_rate
+        return target.f16_rate / 2 if self.tf32 else target.f32_rate
+
     @property
     def spec(self) -> ModelSpec:
         """The network's specification, which needs only PyTorch."""
@@ -85,7 +95,8 @@ def measure(setting: Setting, seed: int, deadline: Deadline) -> dict[str, Any]:
     args = tuple(a.repeat(setting.batch, *[1] * (a.dim() - 1)) if isinstance(a, torch.Tensor) else a for a in args)
     with torch.no_grad():
         wide, wide_args = to_float64(module, args)
-        want = as_tensors(wide.to(DEVICE)(*(_moved(a, torch.float64) for a in wide_args), **kwargs))
+        with FlopCounterMode(display=False) as counted:
+            want = as_tensors(wide.to(DEVICE)(*(_moved(a, torch.float64) for a in wide_args), **kwargs))
         del wide
         module = module.to(DEVICE, setting.dtype)
         args = tuple(_moved(a, setting.dtype) for a in args)
@@ -108,6 +119,8 @@ def measure(setting: Setting, seed: int, deadline: Deadline) -> dict[str, Any]:
             calls[name], compiling[name] = _call(rival, args, kwargs), seconds
         found = compare(calls, "eager", graphs=False)
     best = max((name for name in found.ratios if name != "taskmap"), key=lambda name: found.ratios[name])
+    target = machine().target
+    least = roofline(counted.get_total_flops(), weight_bytes(module), setting.rate(target), target)
     return {
         "network": asdict(setting) | {"dtype": str(setting.dtype).removeprefix("torch.")},
         "timings": {engine: asdict(timing) for engine, timing in found.timings.items()},
@@ -115,6 +128,9 @@ def measure(setting: Setting, seed: int, deadline: Deadline) -> dict[str, Any]:
         "best": best,
         "ratios_to_eager": dict(found.ratios),
         "floor": 1.0,
+        "estimate": least,
+        "estimated_by": ROOFLINE,
+        "measured_over_estimate": found.timings["taskmap"].median / least,
         "compile_seconds": compiling,
         "missing": missing,
         "externs": after.externs - before.externs,
@@ -123,6 +139,12 @@ def measure(setting: Setting, seed: int, deadline: Deadline) -> dict[str, Any]:
         "right": wrong <= setting.tolerance,
         "state": dict(found.state),
     }
+
+
+def weight_bytes(module: torch.nn.Module) -> int:
+    """Bytes of the parameters that a call reads as a whole: not those of tables, unless a product shares them."""
+    read = {p for m in module.modules() if not isinstance(m, torch.nn.Embedding) for p in m.parameters(recurse=False)}
+    return sum(p.numel() * p.element_size() for p in read)
 
 
 def _call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call:
@@ -180,8 +202,9 @@ def line(row: dict[str, Any]) -> str:
     right = "" if row["right"] else f"  WRONG: relative error {row['relative_error']:.2e}"
     met = "met" if row["ratio"] >= row["floor"] else "MISSED"
     return (
-        f"{met:6}  {row['name']:28} {times}  {row['ratio']:.2f}x {row['best']}; compiled in: {compiling}; "
-        f"{row['externs']} externs{missing}{right}"
+        f"{met:6}  {row['name']:28} {times}  {row['ratio']:.2f}x {row['best']}, "
+        f"{row['measured_over_estimate']:.2f}x the {row['estimated_by']}'s {row['estimate'] * 1e3:.3f} ms; "
+        f"compiled in: {compiling}; {row['externs']} externs{missing}{right}"
     )
 
 

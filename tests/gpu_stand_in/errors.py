@@ -4,7 +4,9 @@ tests.gpu_stand_in.errors`."""
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
+from taskmap.archive.gpus import find_gpu
 from taskmap.backend.cuda.driver import Driver, open_driver
 from taskmap.backend.cuda.memory import DeviceMemory
 from taskmap.ir.errors import DeviceError, DeviceMemoryError, NoDeviceError
@@ -12,19 +14,29 @@ from tests.gpu_stand_in.library import Stub, folder
 
 
 def fork() -> bool:
-    """A process that was forked from one that has used the GPU gets one clear error; its parent goes on."""
+    """A process that was forked from one that has used the GPU gets the same clear error from every call; its parent
+    goes on."""
     driver = open_driver()
     driver.ensure_context(0)
+    memory = DeviceMemory(driver, 0)
+    calls = (
+        lambda: driver.ensure_context(0), driver.device_count, lambda: find_gpu("sm_90a"), lambda: memory.allocate(256),
+        lambda: driver.synchronize(0, "a kernel"),
+    )  # fmt: skip
     child = os.fork()
     if child == 0:
-        try:
-            driver.ensure_context(0)
-        except DeviceError as error:
-            os._exit(0 if "in a forked process" in str(error) and "'spawn'" in str(error) else 1)
-        os._exit(2)
+        os._exit(sum(not _refuses_a_fork(call) for call in calls))
     right = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     driver.ensure_context(0)
     return right
+
+
+def _refuses_a_fork(call: Callable[[], object]) -> bool:
+    try:
+        call()
+    except DeviceError as error:
+        return "in a forked process" in str(error) and "'spawn'" in str(error)
+    return False
 
 
 def version() -> bool:

@@ -41,9 +41,9 @@ class Calls:
         assert library.cuDevicePrimaryCtxRetain(ctypes.byref(self.context), 0) == 0
         assert library.cuCtxSetCurrent(self.context) == 0
         assert library.cuMemAlloc_v2(ctypes.byref(self.address), ctypes.c_size_t(1 << 16)) == 0
-        loaded, self.kernel = ctypes.c_void_p(), ctypes.c_void_p()
-        assert library.cuLibraryLoadData(ctypes.byref(loaded), _IMAGE, None, None, 0, None, None, 0) == 0
-        assert library.cuLibraryGetKernel(ctypes.byref(self.kernel), loaded, b"k") == 0
+        self.loaded, self.kernel = ctypes.c_void_p(), ctypes.c_void_p()
+        assert library.cuLibraryLoadData(ctypes.byref(self.loaded), _IMAGE, None, None, 0, None, None, 0) == 0
+        assert library.cuLibraryGetKernel(ctypes.byref(self.kernel), self.loaded, b"k") == 0
         self._room = (ctypes.c_ubyte * 512)()
         self.map = -(-ctypes.addressof(self._room) // 128) * 128
 
@@ -100,12 +100,52 @@ def broken(c: Calls) -> Iterator[tuple[str, Callable[[], int]]]:
     yield "shared memory that no GPU has", lambda: int(c.library.cuKernelSetAttribute(8, 1 << 20, c.kernel, 0))
 
 
+def misused(c: Calls) -> Iterator[tuple[str, Callable[[], int]]]:
+    """A rule of memory, streams, events, libraries or devices, with a call that breaks it."""
+    lib, room, word = c.library, ctypes.addressof(c._room), ctypes.c_int()
+    memory, beyond = c.address, ctypes.c_uint64(c.address.value + (1 << 16) - 8)
+    pointer, out = ctypes.c_void_p(), ctypes.byref(ctypes.c_void_p())
+    no_stream, size = ctypes.c_void_p(room), ctypes.c_size_t
+    assert lib.cuEventCreate(ctypes.byref(pointer), 2) == 0
+    untimed = ctypes.c_void_p(pointer.value)
+    assert lib.cuEventCreate(ctypes.byref(pointer), 0) == 0
+    fresh = ctypes.c_void_p(pointer.value)
+    assert lib.cuEventRecord(untimed, None) == 0
+    yield "no memory at all", lambda: lib.cuMemAlloc_v2(ctypes.byref(ctypes.c_uint64()), size(0))
+    yield "memory that was not allocated", lambda: lib.cuMemFree_v2(ctypes.c_uint64(memory.value + 256))
+    yield "a copy beyond an allocation", lambda: lib.cuMemcpyHtoD_v2(beyond, ctypes.c_void_p(room), size(16))
+    yield "a copy from nowhere", lambda: lib.cuMemcpyHtoD_v2(memory, None, size(16))
+    yield "a copy back from beyond", lambda: lib.cuMemcpyDtoH_v2(ctypes.c_void_p(room), beyond, size(16))
+    yield "zeros beyond an allocation", lambda: lib.cuMemsetD8Async(beyond, 0, size(16), None)
+    yield "zeros on no stream", lambda: lib.cuMemsetD8Async(memory, 0, size(16), no_stream)
+    yield "no host memory at all", lambda: lib.cuMemHostAlloc(out, size(0), 0)
+    yield "a capture of no stream", lambda: lib.cuStreamIsCapturing(no_stream, ctypes.byref(word))
+    yield "no stream to wait for", lambda: lib.cuStreamSynchronize(no_stream)
+    yield "an event on no stream", lambda: lib.cuEventRecord(fresh, no_stream)
+    yield "an event that is none", lambda: lib.cuEventRecord(no_stream, None)
+    yield "an event that was not recorded", lambda: lib.cuEventSynchronize(fresh)
+    yield (
+        "times of an event without them",
+        lambda: lib.cuEventElapsedTime_v2(ctypes.byref(ctypes.c_float()), untimed, untimed),
+    )
+    yield "the end of no event", lambda: lib.cuEventDestroy_v2(no_stream)
+    yield "no machine code", lambda: lib.cuLibraryLoadData(out, None, None, None, 0, None, None, 0)
+    yield "options of a library", lambda: lib.cuLibraryLoadData(out, _IMAGE, None, None, 1, None, None, 0)
+    yield "a kernel of no library", lambda: lib.cuLibraryGetKernel(out, no_stream, b"k")
+    yield "a kernel without a name", lambda: lib.cuLibraryGetKernel(out, c.loaded, b"")
+    yield "an attribute of no kernel", lambda: lib.cuKernelSetAttribute(8, 1024, no_stream, 0)
+    yield "an attribute that is none", lambda: lib.cuKernelSetAttribute(3, 1024, c.kernel, 0)
+    yield "a context that is none", lambda: lib.cuCtxSetCurrent(no_stream)
+    yield "an attribute of the GPU that is none", lambda: lib.cuDeviceGetAttribute(ctypes.byref(word), 9999, 0)
+    yield "flags of the driver", lambda: lib.cuInit(1)
+
+
 def main() -> None:
     """Prints how many calls were refused, and names those that were not."""
     calls = Calls(Stub.loaded(folder()).library)
     assert calls.encode() == 0
     assert calls.launch(cluster=(2, 1, 1), shared=48_000) == 0
-    every = list(broken(calls))
+    every = [*broken(calls), *misused(calls)]
     taken = [rule for rule, call in every if call() != 1]
     print(f"refused {len(every) - len(taken)} of {len(every)}", *taken)
 

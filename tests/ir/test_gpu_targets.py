@@ -23,6 +23,7 @@ def test_the_data_of_a_gpu_is_plausible(gpu) -> None:  # type: ignore[no-untyped
     assert 1e9 < gpu.clock < 3e9
     assert 3e11 <= gpu.memory_bandwidth <= 1e13
     assert gpu.f16_rate >= 2 * gpu.f32_rate
+    assert gpu.l2_rate == 32  # until it is measured: `make gpu` fits it
 
 
 def test_the_peaks_are_those_of_the_data_sheets() -> None:
