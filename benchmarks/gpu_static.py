@@ -22,12 +22,12 @@ from typing import Any
 from tqdm import tqdm
 
 from benchmarks.conditions import Conditions
+from benchmarks.gpu.sass import count, instructions, listing, loop_with, sass
 from benchmarks.report import RESULTS, Report
 from taskmap.backend.counters import Counters
 from taskmap.backend.cuda.codegen import generate
 from taskmap.backend.cuda.compile import SUFFIX, compile_cuda
 from taskmap.backend.cuda.resources import Resources
-from taskmap.backend.cuda.sass import count, instructions, listing, loop_with, sass
 from taskmap.backend.cuda.toolchain import find_cuda_toolchain
 from taskmap.backend.store.objects import KernelStore
 from taskmap.graph.nodes import Node

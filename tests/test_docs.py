@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from taskmap.backend.cuda.sass import can_disassemble
+from benchmarks.gpu.sass import can_disassemble
 
 DOCS = Path(__file__).parent.parent / "docs"
 

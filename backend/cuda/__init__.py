@@ -10,7 +10,6 @@
     nvrtc          NVRTC, the compiler as a library
     toolchain      NVRTC or nvcc, for one architecture
     compile        parallel compilation to CUBINs, through the kernel store
-    sass           the assembly of a kernel, for reading and for tests
     driver         the CUDA driver, every call checked
     encoded_map    tensor maps encoded by the driver
     memory         GPU memory for processes without PyTorch

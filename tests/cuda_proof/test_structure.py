@@ -10,8 +10,8 @@ from functools import lru_cache, partial
 
 import pytest
 
+from benchmarks.gpu.sass import can_disassemble, count, instructions, listing, loop_with, sass
 from taskmap.backend.cuda.codegen import generate
-from taskmap.backend.cuda.sass import can_disassemble, count, instructions, listing, loop_with, sass
 from taskmap.graph.nodes import Node
 from taskmap.graph.ops import activations, arithmetic, gather, pooling, softmax, views
 from taskmap.graph.ops.attention import attention

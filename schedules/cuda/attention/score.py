@@ -18,7 +18,6 @@ from taskmap.schedules.common.attention_match import Attention
 Ranges = Mapping[Var, tuple[Expr, Expr]]
 """The least and the greatest value of each axis."""
 
-_MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 _CONTRARY = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt"}
 
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import nn
 
+from benchmarks.gpu.sass import count, instructions, sass
 from taskmap.backend.counters import Counters
 from taskmap.backend.cuda.compile import SUFFIX, CudaBinary, compile_cuda
-from taskmap.backend.cuda.sass import count, instructions, sass
 from taskmap.backend.cuda.source import CudaSource
 from taskmap.backend.cuda.toolchain import find_cuda_toolchain
 from taskmap.backend.store.objects import KernelStore
