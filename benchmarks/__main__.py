@@ -14,7 +14,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
-from benchmarks.report import RESULTS, Check
+from benchmarks.support.report import RESULTS, Check
 
 ALL = ("accuracy", "latency", "compile_time", "matmul", "overhead", "memory", "tuning", "recompilations")
 
@@ -31,10 +31,18 @@ def outcome(path: Path) -> list[Check]:
 
 def one(name: str, options: list[str]) -> int:
     """Runs the benchmark ``name`` in this process. Exits if there is none of that name."""
-    if find_spec(f"benchmarks.{name}") is None or not hasattr(import_module(f"benchmarks.{name}"), "main"):
+    module = next((m for m in (f"benchmarks.{name}.__main__", f"benchmarks.{name}") if _exists(m)), None)
+    if module is None or not hasattr(import_module(module), "main"):
         raise SystemExit(f"there is no benchmark {name!r}; see the files of this folder")
-    status: int = import_module(f"benchmarks.{name}").main(options)
+    status: int = import_module(module).main(options)
     return status
+
+
+def _exists(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # a part of the path is no package
+        return False
 
 
 def main(argv: list[str] | None = None) -> int:

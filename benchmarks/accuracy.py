@@ -10,9 +10,9 @@ import sys
 import torch
 from tqdm import tqdm
 
-from benchmarks.engines import Engine, choose
 from benchmarks.models import MODELS, ModelSpec, as_tensors, relative_error, to_float64
-from benchmarks.report import Check, Report, parser, start
+from benchmarks.support.engines import Engine, choose
+from benchmarks.support.report import Check, Report, parser, start
 
 MOST = 4.0
 """The largest error wanted, as a multiple of float32 eager's."""

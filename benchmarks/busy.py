@@ -27,12 +27,12 @@ import torch
 from torch import nn
 from tqdm import tqdm
 
-from benchmarks.engines import Run, export_onnx
-from benchmarks.harness import Spread, geometric_mean, measure_window
 from benchmarks.models import MODELS
 from benchmarks.onnx_files import ModelFile, exported
 from benchmarks.onnx_latency import by_onnxruntime, by_taskmap
-from benchmarks.report import Check, Report, parser, start
+from benchmarks.support.engines import Run, export_onnx
+from benchmarks.support.harness import Spread, geometric_mean, measure_window
+from benchmarks.support.report import Check, Report, parser, start
 from taskmap.onnx.model import load_model
 from taskmap.options import Options
 

@@ -17,10 +17,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.harness import Spread
 from benchmarks.models import MODELS
 from benchmarks.onnx_files import exported
-from benchmarks.report import Report, parser, start
+from benchmarks.support.harness import Spread
+from benchmarks.support.report import Report, parser, start
 
 ROOT = Path(__file__).parent.parent
 LONGEST = 600

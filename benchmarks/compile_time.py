@@ -16,11 +16,11 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from benchmarks.child import spawn
-from benchmarks.engines import choose
-from benchmarks.harness import Spread
 from benchmarks.models import MODELS
-from benchmarks.report import Check, Report, parser, start
+from benchmarks.support.child import spawn
+from benchmarks.support.engines import choose
+from benchmarks.support.harness import Spread
+from benchmarks.support.report import Check, Report, parser, start
 
 Times = dict[tuple[str, str], dict[int, float]]
 """Seconds by engine and phase ("cold", "warm"), then by round."""

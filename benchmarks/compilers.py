@@ -20,8 +20,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks.conditions import Conditions
-from benchmarks.report import RESULTS
+from benchmarks.support.conditions import Conditions
+from benchmarks.support.report import RESULTS
 from taskmap.backend.cpu.host import ISAS, detect_host
 from taskmap.backend.cpu.toolchain import find_toolchain
 from taskmap.ir.errors import TaskmapError

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from benchmarks.conditions import Conditions
-from benchmarks.report import RESULTS, Check, Report
+from benchmarks.support.conditions import Conditions
+from benchmarks.support.report import RESULTS, Check, Report
 from taskmap.ir.errors import TaskmapError
 from tests.cuda_proof.proving import ARCHITECTURES, Proof, corners
 from tests.cuda_proof.subjects import subjects

@@ -16,8 +16,8 @@ from typing import Any
 
 from tqdm import tqdm
 
-from benchmarks.conditions import Conditions
-from benchmarks.report import RESULTS, Check, Report
+from benchmarks.support.conditions import Conditions
+from benchmarks.support.report import RESULTS, Check, Report
 from tests.cuda_proof.broken import BREAKABLE
 from tests.cuda_proof.mutations import hunt, mutations
 from tests.schedules.cuda_running import cuda, source_of

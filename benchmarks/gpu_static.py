@@ -21,9 +21,9 @@ from typing import Any
 
 from tqdm import tqdm
 
-from benchmarks.conditions import Conditions
 from benchmarks.gpu.sass import count, instructions, listing, loop_with, sass
-from benchmarks.report import RESULTS, Report
+from benchmarks.support.conditions import Conditions
+from benchmarks.support.report import RESULTS, Report
 from taskmap.backend.counters import Counters
 from taskmap.backend.cuda.codegen import generate
 from taskmap.backend.cuda.compile import SUFFIX, compile_cuda

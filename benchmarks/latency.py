@@ -13,11 +13,11 @@ from dataclasses import asdict
 import torch
 from tqdm import tqdm
 
-from benchmarks.conditions import Probe
-from benchmarks.engines import Engine, Run, choose
-from benchmarks.harness import Measurement, Protocol, geometric_mean, interleave
 from benchmarks.models import MODELS, ModelSpec, as_tensors, relative_error
-from benchmarks.report import Check, Report, parser, start
+from benchmarks.support.conditions import Probe
+from benchmarks.support.engines import Engine, Run, choose
+from benchmarks.support.harness import Measurement, Protocol, geometric_mean, interleave
+from benchmarks.support.report import Check, Report, parser, start
 
 ENGINE_NAMES = ("eager", "taskmap", "inductor", "inductor-freezing", "onnxruntime", "openvino")
 WRONG = 1e-3

@@ -18,11 +18,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from benchmarks.engines import Run, choose
-from benchmarks.functions import fresh_module
-from benchmarks.harness import Protocol, Spread, interleave
 from benchmarks.models import relative_error
-from benchmarks.report import Check, Report, parser, start
+from benchmarks.support.engines import Run, choose
+from benchmarks.support.functions import fresh_module
+from benchmarks.support.harness import Protocol, Spread, interleave
+from benchmarks.support.report import Check, Report, parser, start
 
 
 def mm(self: Any, a: Tensor, b: Tensor) -> Tensor:

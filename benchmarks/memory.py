@@ -15,10 +15,10 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from benchmarks.child import spawn
-from benchmarks.engines import choose
 from benchmarks.models import MODELS
-from benchmarks.report import Report, parser, start
+from benchmarks.support.child import spawn
+from benchmarks.support.engines import choose
+from benchmarks.support.report import Report, parser, start
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -324,7 +324,7 @@ def table(outcomes: Sequence[Outcome]) -> str:
     return "\n".join(lines)
 
 
-def main() -> int:
+def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kind", action="append", choices=KINDS)
     parser.add_argument("--match", default="", help="only cases whose name contains this")
@@ -334,7 +334,7 @@ def main() -> int:
     parser.add_argument(
         "--write", type=Path, help=f"the results file (default for a whole compiled run: {RESULTS.name})"
     )
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     outcomes = run_all(args.kind or KINDS, args.match, args.engine, args.jobs)
     for o in outcomes:
         if o.status in ("failed", "crashed"):

@@ -12,8 +12,8 @@ import numpy as np
 import onnx
 import torch
 
-from benchmarks.engines import export_onnx
 from benchmarks.models import MODELS, as_tensors, relative_error, to_float64
+from benchmarks.support.engines import export_onnx
 
 WRONG = 1e-3
 """A relative error against float64 above which a time does not count."""

@@ -21,11 +21,11 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from benchmarks.engines import installed
-from benchmarks.harness import Spread
 from benchmarks.models import MODELS
 from benchmarks.onnx_files import WRONG, ModelFile, exported
-from benchmarks.report import Report, parser, start
+from benchmarks.support.engines import installed
+from benchmarks.support.harness import Spread
+from benchmarks.support.report import Report, parser, start
 
 PHASES = ("cold", "warm")
 ENGINES = ("taskmap", "archive", "onnxruntime", "openvino")

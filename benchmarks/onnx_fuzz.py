@@ -4,7 +4,7 @@
 
 Models are mutated byte by byte and field by field, read, and run by their definitions (every --compile-th is compiled).
 They run in child processes with limits of memory and time. Results are compared with ONNX's reference evaluator and
-ONNX Runtime (onnx_fuzz_check.py). The counts are printed, and every other outcome is shown.
+ONNX Runtime (support/onnx_verdict.py). The counts are printed, and every other outcome is shown.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ import onnx
 from onnx import AttributeProto, GraphProto
 
 from benchmarks.onnx_conformance import cases
-from benchmarks.onnx_fuzz_check import REFERENCES, verdict
-from benchmarks.patience import answers
+from benchmarks.support.onnx_verdict import REFERENCES, verdict
+from benchmarks.support.patience import answers
 from taskmap.ir.errors import TaskmapError
 from taskmap.onnx.engines import by_definition
 from taskmap.onnx.model import load_model
@@ -359,13 +359,13 @@ def run(first: int, count: int, every: int = 0, compare: bool = False, from_suit
     return tally
 
 
-def main() -> int:
+def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
     parser.add_argument("--compile", type=int, default=50, help="compile every so many models; 0 for none")
     parser.add_argument("--write", type=Path, help="a file for the counts")
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     tally = run(args.seed, args.count, args.compile, compare=True, from_suite=True)
     for name, number in tally.outcomes.most_common():
         print(f"{number:7} {name}")

@@ -22,12 +22,12 @@ import torch
 from tqdm import tqdm
 
 from benchmarks.accuracy import MOST
-from benchmarks.conditions import Probe
-from benchmarks.engines import Run, installed
-from benchmarks.harness import Protocol, geometric_mean, interleave
 from benchmarks.models import MODELS
 from benchmarks.onnx_files import WRONG, ModelFile, exported
-from benchmarks.report import Check, Report, parser, start
+from benchmarks.support.conditions import Probe
+from benchmarks.support.engines import Run, installed
+from benchmarks.support.harness import Protocol, geometric_mean, interleave
+from benchmarks.support.report import Check, Report, parser, start
 from taskmap.onnx.model import load_model
 from taskmap.options import Options
 

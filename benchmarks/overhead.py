@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.engines import choose
-from benchmarks.functions import fresh_module
-from benchmarks.harness import Protocol, interleave
-from benchmarks.report import Check, Report, parser, start
+from benchmarks.support.engines import choose
+from benchmarks.support.functions import fresh_module
+from benchmarks.support.harness import Protocol, interleave
+from benchmarks.support.report import Check, Report, parser, start
 
 
 def relu(self: Any, x: Tensor) -> Tensor:

@@ -24,9 +24,9 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.utils import counters
 from tqdm import tqdm
 
-from benchmarks.engines import torch_backend
-from benchmarks.flows import FLOWS, Flow
-from benchmarks.report import Check, Report, parser, start
+from benchmarks.support.engines import torch_backend
+from benchmarks.support.flows import FLOWS, Flow
+from benchmarks.support.report import Check, Report, parser, start
 from taskmap.util.metrics import metrics
 
 ENGINES = ("taskmap", "inductor", "aot_eager")

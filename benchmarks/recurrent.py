@@ -21,9 +21,9 @@ from typing import Any
 
 import torch
 
-from benchmarks.conditions import Probe
-from benchmarks.harness import Protocol, geometric_mean, interleave
-from benchmarks.report import Check, Report, earlier, parser, start
+from benchmarks.support.conditions import Probe
+from benchmarks.support.harness import Protocol, geometric_mean, interleave
+from benchmarks.support.report import Check, Report, earlier, parser, start
 from taskmap.onnx.model import load_model
 from taskmap.options import Options
 

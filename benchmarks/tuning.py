@@ -29,8 +29,8 @@ import torch
 from tqdm import tqdm
 
 from benchmarks.models import MODELS
-from benchmarks.report import Check, Report, parser, start
-from benchmarks.tuning_spent import Spent
+from benchmarks.support.report import Check, Report, parser, start
+from benchmarks.support.tuning_spent import Spent
 from taskmap.compile.session import new_session
 from taskmap.ir.nodes import Var
 from taskmap.ir.target import Target

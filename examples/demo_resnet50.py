@@ -15,9 +15,9 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # the model zoo stands beside this folder
 
 import taskmap
-from benchmarks.engines import torch_backend
-from benchmarks.harness import Protocol, interleave
 from benchmarks.models import MODELS, relative_error, to_float64
+from benchmarks.support.engines import torch_backend
+from benchmarks.support.harness import Protocol, interleave
 
 MOST = 4.0
 """The largest error accepted, as a multiple of float32 eager's."""

@@ -13,11 +13,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from benchmarks.conditions import Conditions, Probe
-from benchmarks.engines import choose
-from benchmarks.functions import fresh_module
-from benchmarks.harness import Measurement, Protocol, Spread, Window, geometric_mean, interleave, measure_window
-from benchmarks.report import Check, Report, table
+from benchmarks.support.conditions import Conditions, Probe
+from benchmarks.support.engines import choose
+from benchmarks.support.functions import fresh_module
+from benchmarks.support.harness import Measurement, Protocol, Spread, Window, geometric_mean, interleave, measure_window
+from benchmarks.support.report import Check, Report, table
 
 
 def window(name: str, number: int, seconds: float, probe: float = 100.0) -> Window:

@@ -16,15 +16,15 @@ import torch
 from torch import Tensor
 
 import taskmap
-from benchmarks.engines import torch_backend
 from benchmarks.models import MODELS, as_tensors, relative_error, to_float64
 from benchmarks.models.densenet import DENSENET121
+from benchmarks.support.engines import torch_backend
 
 BACKEND = os.environ.get("TASKMAP_TEST_BACKEND", "taskmap")
 MOST = 4.0
 """The largest error allowed, as a multiple of float32 eager's."""
 ROUNDING = torch.finfo(torch.float32).eps / 2
-"""What eager's error counts as at least: it may be smaller by luck, but no result is rounded better than this."""
+"""The least that eager's error counts as: it may be smaller by luck, but no result is rounded better than this."""
 
 
 @pytest.fixture(autouse=True)

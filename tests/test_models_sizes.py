@@ -19,7 +19,7 @@ from taskmap.util.metrics import metrics
 MOST = 8.0
 """The largest error of a gradient, as a multiple of float32 eager's."""
 ROUNDING = 1e-5
-"""What eager's error counts as at least."""
+"""The least that eager's error counts as."""
 IMAGES, TOKENS = (0, 2, 3), (0, 1)
 """Dimensions of an input that vary."""
 SIZES: dict[str, tuple[tuple[int, ...], list[tuple[int, ...]], list[tuple[int, ...]]]] = {

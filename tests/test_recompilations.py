@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from benchmarks.flows import FLOWS
 from benchmarks.recompilations import Count, count
+from benchmarks.support.flows import FLOWS
 
 CI = (
     "batch sizes from 1 on",

@@ -20,7 +20,7 @@ import numpy as np
 
 from benchmarks.dynamic import language, sequences, vision
 from benchmarks.dynamic.case import Case
-from benchmarks.report import RESULTS, table
+from benchmarks.support.report import RESULTS, table
 from taskmap.graph.importers.onnx import load
 from taskmap.onnx.engines import by_definition
 from taskmap.onnx.model import OnnxModel, load_model

@@ -28,7 +28,7 @@ from benchmarks.gpu.running import LEAST_SECONDS, Limits, Outcome, environment, 
 
 ARCHIVE = "gpu-results.tar.gz"
 STORE = ROOT / "gpu-kernels"
-"""Where `make gpu-kernels` puts what it compiles, and `make gpu` looks for it."""
+"""The folder into which `make gpu-kernels` compiles, and in which `make gpu` looks."""
 
 
 def gpu_missing() -> str:

@@ -43,7 +43,7 @@ _POISON = 0xFF
 _COMPILING = ContextVar("compiling", default=False)
 
 Check = Callable[[], Any]
-"""What runs kernels and compares."""
+"""Runs kernels and compares."""
 
 
 def run(

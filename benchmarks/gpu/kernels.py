@@ -30,7 +30,7 @@ _CACHE = 128 << 20
 _MOST_SETS = 64
 _INDUCTOR = "inductor max-autotune"
 _INDUCTOR_SECONDS = 60.0
-"""What its autotuning may take."""
+"""The time that its autotuning may take."""
 
 INPUTS = (
     "standard normal, weights of convolutions scaled to keep it; sets that together exceed 128 MiB, one after another"

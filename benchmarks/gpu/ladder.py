@@ -31,7 +31,7 @@ from taskmap.torch_backend import compile_fx
 
 Row = dict[str, Any]
 CASE_SECONDS = 16.0
-"""What is left of a rung's 20 s once PyTorch is imported, with room to write where it hangs."""
+"""The rest of a rung's 20 s after PyTorch's import, less the time to write where it hangs."""
 
 _SCALE = """extern "C" __global__ void __launch_bounds__(256) scale(tm_global<const float> a, tm_global<float> b)
 {

@@ -46,7 +46,7 @@ METHOD = (
 )
 RIVALS: Mapping[str, dict[str, Any]] = {"inductor": {}, "max-autotune": {"mode": "max-autotune"}}
 _LONGER = 4.0
-"""How much longer than torch.compile's default max-autotune may take to compile, as is planned for."""
+"""The planned compile time of max-autotune, as a multiple of torch.compile's default mode's."""
 
 
 @dataclass(frozen=True, slots=True)

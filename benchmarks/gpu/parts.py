@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 MODULE: tuple[str, ...] = (sys.executable, "-m")
-"""How a module is run."""
+"""The command that runs a module; its name follows."""
 
 RUNG_SECONDS = 20.0
 RUNGS = ("pointwise kernel", "mma product", "TMA copy", "wgmma without TMA", "Hopper product 1024", "product 8192",

@@ -22,7 +22,7 @@ def pytest_configure() -> None:
 
 
 _SIMULATOR_ONLY = re.compile(r"\bSimulationError\b|\)\.counters\b|\b(?:report|found)\.counters\b")
-"""What a test asks that a GPU does not tell: which rule a wrong kernel breaks, and what a kernel costs."""
+"""Facts that tests ask for and a GPU does not tell: the rule that a wrong kernel breaks, and the cost of a kernel."""
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -14,7 +14,7 @@ from benchmarks.gpu.record import LOST, WRONG, close, count
 from benchmarks.gpu.watchdog import hang_file
 
 WORKSPACES = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "CUBLASLT_WORKSPACE_SIZE": "32768"}
-"""What PyTorch gives cuBLAS to work in: 32 MiB, as NVIDIA advises for Hopper."""
+"""The work space that PyTorch gives cuBLAS: 32 MiB, as NVIDIA advises for Hopper."""
 
 LEAST_SECONDS = 5.0
 """With less left no process is begun: it would not get to its first case."""

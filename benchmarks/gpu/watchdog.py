@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TextIO
 
 START_SECONDS = 60.0
-"""How long a process may take until its first case: PyTorch's import and the GPU's context."""
+"""The time limit of a process until its first case: PyTorch's import and the GPU's context."""
 
 CASE_SECONDS = 20.0
-"""How long a case may take, unless it says that it lives."""
+"""The time limit of a case that does not report that it lives."""
 
 
 class Watchdog:

@@ -55,7 +55,7 @@ def _tell(program: Program, verdict: Verdict, worker: Worker, failures: Path | N
     print("\n".join(f"    {line}" for line in small.text.splitlines() if line), flush=True)
 
 
-def main() -> int:
+def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
@@ -63,7 +63,7 @@ def main() -> int:
     parser.add_argument("--resume", action="store_true", help="go on after the last program that the record has")
     parser.add_argument("--record", type=Path, default=Path(RECORD), help="a file for the counts, by target")
     parser.add_argument("--failures", type=Path, default=Path("torch-fuzz-failures"), help="a folder for the scripts")
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     records: dict[str, Any] = json.loads(args.record.read_text(encoding="utf-8")) if args.record.exists() else {}
     if not args.resume or args.target not in records:
         records[args.target] = {

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.patience import answers
+from benchmarks.support.patience import answers
 from benchmarks.torch_fuzz.check import Verdict, check
 from benchmarks.torch_fuzz.generate import generate
 from benchmarks.torch_fuzz.program import Program

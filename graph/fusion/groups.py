@@ -144,7 +144,7 @@ class Fusion:
         )
 
     def _why_not_fit(self, cluster: Cluster, node: Node, rows: Rows | None, reads: Sequence[GraphRead]) -> Refusal:
-        """Why ``node``, which reads members by ``reads``, does not fit the loops of the cluster; None if it does."""
+        """The reason why ``node``, which reads members by ``reads``, does not fit the cluster's loops, or None."""
         if cluster.kind == "row":
             return self._why_not_row(cluster, node, rows, reads)
         if rows is not None and cluster.kind == "pointwise":
@@ -171,13 +171,13 @@ class Fusion:
         return self._why_not_in_rows(cluster.rows, node, reads)
 
     def _why_not_rows_of(self, cluster: Cluster, rows: Rows, node: Node, reads: Sequence[GraphRead]) -> Refusal:
-        """Why a row reduction does not fit a pointwise cluster; None if it does (the cluster becomes a row cluster)."""
+        """The reason why a row reduction does not fit a pointwise cluster; None if it becomes a row cluster."""
         if cluster.size != poly.multiply(rows.count, rows.length):
             return "it reduces a tensor whose size differs from the pointwise kernel's domain"
         return self._why_not_in_rows(rows, node, reads)
 
     def _why_not_in_rows(self, rows: Rows, node: Node, reads: Sequence[GraphRead]) -> Refusal:
-        """Why a read of a member leaves the row, or the place in it, that is being computed; None if none does."""
+        """The reason why a read of a member leaves the row, or the place in it, being computed; None if none does."""
         size, wide = size_of(node.shape), poly.multiply(rows.count, rows.length)
         position = self.accesses.position(node)
         split = position.split(rows.count)
@@ -207,7 +207,7 @@ class Fusion:
         return None
 
     def why_not_absorb(self, part: Cluster, home: Cluster, node: Node) -> Refusal:
-        """Why the cluster ``part``, which ``node`` of ``home`` reads, may not merge into ``home``; None if it may."""
+        """The reason why ``part``, a cluster that ``node`` of ``home`` reads, may not merge into ``home``, or None."""
         if part.kind != "pointwise" and (part.rows is None or part.rows != home.rows):
             return "it has loops of its own"
         if part.once != home.once:
@@ -237,7 +237,7 @@ class Fusion:
         return True
 
     def _why_not_prologue(self, part: Cluster, home: Cluster, node: Node) -> Refusal:
-        """Why the cluster's one result may not be recomputed at each read by ``node``; None if it may."""
+        """The reason why the cluster's one result may not be recomputed at each read by ``node``; None if it may."""
         if home.kind not in ("pointwise", "reduce", "scatter"):
             return f"a {home.kind} kernel reads values at other positions from memory"
         members = set(part.nodes)

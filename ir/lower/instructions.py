@@ -287,7 +287,7 @@ def _check_chunk(s: Invoke, r: Region, d: int, count: int, known: _Known) -> Non
 
 
 def torn(r: Region, d: int, count: int, alignment: int = 1) -> str:
-    """Why ``count`` neighbours along dimension d of a region are not contiguous in memory; "" if they are."""
+    """The reason why ``count`` neighbours along dimension d of a region are not contiguous; "" if they are."""
     b = r.buffer
     if isinstance(b.layout, Layout):
         return _layout_flaw(b.layout, d, count, alignment)
@@ -301,7 +301,7 @@ def torn(r: Region, d: int, count: int, alignment: int = 1) -> str:
 
 @lru_cache(maxsize=256)
 def _layout_flaw(layout: Layout, d: int, count: int, alignment: int) -> str:
-    """Why aligned runs of ``count`` neighbours along dimension d are not runs of aligned addresses; "" if they are."""
+    """The reason why aligned runs of ``count`` neighbours along d are not runs of aligned addresses, or ""."""
     shape = [int(n) for n in layout.shape]
     if shape[d] % count:
         return f"do not divide the {shape[d]} of dimension {d} evenly."

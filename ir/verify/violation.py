@@ -9,7 +9,7 @@ from taskmap.ir.nodes import Stmt
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """Why a kernel violates a rule, and the statement that does (None: the kernel as a whole)."""
+    """The reason why a kernel violates a rule, and the statement that does (None: the kernel as a whole)."""
 
     why: str
     stmt: Stmt | None = None

@@ -13,7 +13,7 @@ from taskmap.tuning.job import Job, JobOutcome
 
 _log = logging.getLogger(__name__)
 _LIVES = 3
-"""How often a job is resubmitted after its worker died."""
+"""The number of times that a job is resubmitted after its worker died."""
 
 
 @dataclass(slots=True, eq=False)

@@ -28,7 +28,7 @@ ANSWERS = {
     "tune": [],
     "clear": ["--yes"],
 }
-"""What each action is asked of an empty cache, and of a file with a line that is no record."""
+"""The arguments of each action on an empty cache, and on a file with a line that is no record."""
 
 
 def documented() -> set[str]:

@@ -13,7 +13,7 @@ from benchmarks import onnx_first_result
 from benchmarks.accuracy import MOST
 from benchmarks.onnx_files import ModelFile
 from benchmarks.onnx_latency import ROUNDING, errors
-from benchmarks.report import Check
+from benchmarks.support.report import Check
 
 
 def facts(**found: float | None) -> dict[str, dict[str, Any]]:

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from benchmarks import __main__ as benchmarks_main
-from benchmarks.conditions import Conditions
-from benchmarks.report import Report, earlier
-from benchmarks.zoo import facts_of, rival
-from benchmarks.zoo_entries import Entry, distance
-from benchmarks.zoo_networks import exported
-from benchmarks.zoo_published import PACKAGES, SIZES
-from benchmarks.zoo_variants import blocks, dynamic, fused, halved, operators, optimised, pairs
+from benchmarks.support.conditions import Conditions
+from benchmarks.support.report import Report, earlier
+from benchmarks.zoo.__main__ import facts_of, rival
+from benchmarks.zoo.entries import Entry, distance
+from benchmarks.zoo.networks import exported
+from benchmarks.zoo.published import PACKAGES, SIZES
+from benchmarks.zoo.variants import blocks, dynamic, fused, halved, operators, optimised, pairs
 from taskmap.onnx.engines import by_definition
 from taskmap.onnx.model import load_model
 

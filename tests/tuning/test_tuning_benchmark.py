@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.conditions import Conditions
-from benchmarks.report import Report
+from benchmarks.support.conditions import Conditions
+from benchmarks.support.report import Report
+from benchmarks.support.tuning_spent import Phase, Spent
 from benchmarks.tuning import _ends
-from benchmarks.tuning_spent import Phase, Spent
 from taskmap.schedules import Problem
 from taskmap.tuning.tune import Tuned
 from tests.tuning.tuning_here import PROBLEM, operator

@@ -17,8 +17,8 @@ from typing import Any
 
 import torch
 
-from benchmarks.engines import ENGINES
 from benchmarks.models import MODELS
+from benchmarks.support.engines import ENGINES
 
 CACHES = ("TASKMAP_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "XDG_CACHE_HOME")
 """Environment variables that name the folders in which an engine keeps what it compiled."""
@@ -31,10 +31,20 @@ def spawn(model: str, engine: str, seed: int, threads: int, cache: Path, small: 
     """
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "TQDM_DISABLE": "1"}
     environment |= {variable: str(cache / variable.lower()) for variable in CACHES}
-    command = [sys.executable, "-m", "benchmarks.child", model, engine, "--seed", str(seed), "--threads", str(threads)]
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.support.child",
+        model,
+        engine,
+        "--seed",
+        str(seed),
+        "--threads",
+        str(threads),
+    ]
     done = subprocess.run(
         command + ["--small"] * small,
-        cwd=Path(__file__).parent.parent,
+        cwd=Path(__file__).parents[2],
         env=environment,
         capture_output=True,
         text=True,

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from benchmarks.zoo_entries import Entry, Ranking
+from benchmarks.zoo.entries import Entry, Ranking
 
 
 class Tagger(nn.Module):

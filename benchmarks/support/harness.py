@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import torch
 from tqdm import tqdm
 
-from benchmarks.conditions import Probe, StealMeter
+from benchmarks.support.conditions import Probe, StealMeter
 
 Call = Callable[[], object]
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
-from benchmarks.conditions import Conditions, StealMeter
+from benchmarks.support.conditions import Conditions, StealMeter
 
-RESULTS = Path(__file__).parent / "results"
+RESULTS = Path(__file__).parents[1] / "results"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from benchmarks.zoo_entries import Array, Entry
+from benchmarks.zoo.entries import Array, Entry
 
 PACKAGES = (
     "rapidocr-onnxruntime==1.4.4",

@@ -11,7 +11,7 @@ from typing import Any
 
 import onnx
 
-from benchmarks.zoo_entries import HALVES, INTEGERS, Array, Entry
+from benchmarks.zoo.entries import HALVES, INTEGERS, Array, Entry
 
 Make = Callable[[Entry, Path], Entry]
 

@@ -7,7 +7,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 PATIENCE = 10
-"""How many times its time a process is waited for that does not get the processor."""
+"""The wait for a process that does not get the processor, as a multiple of its time limit."""
 
 
 def answers(pipe: Connection, pid: int | None, seconds: int) -> bool:

@@ -34,7 +34,7 @@ from tests.backend.fake_driver import FakeApi
 from tests.cuda_proof.subjects import subjects
 from tests.taskmap.targets.test_cuda import execute
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 N = Var("n")
 SCALE = CudaSource(
     "scale",

@@ -25,7 +25,7 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("make") is None, reason="no make"),
 ]
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SICK = {"pointwise kernel": "segv", "TMA copy": "hang", "wgmma without TMA": "lost", "split-K": "wrong"}
 
 

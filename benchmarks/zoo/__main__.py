@@ -27,14 +27,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.conditions import Probe
-from benchmarks.harness import Protocol, geometric_mean, interleave
 from benchmarks.onnx_first_result import ONNXRUNTIME, ROOT
-from benchmarks.report import Check, Report, earlier, parser, start
-from benchmarks.zoo_entries import HALVES, Entry, distance
-from benchmarks.zoo_networks import NETWORKS, exported
-from benchmarks.zoo_published import published
-from benchmarks.zoo_variants import variants
+from benchmarks.support.conditions import Probe
+from benchmarks.support.harness import Protocol, geometric_mean, interleave
+from benchmarks.support.report import Check, Report, earlier, parser, start
+from benchmarks.zoo.entries import HALVES, Entry, distance
+from benchmarks.zoo.networks import NETWORKS, exported
+from benchmarks.zoo.published import published
+from benchmarks.zoo.variants import variants
 from taskmap.onnx.model import OnnxModel, load_model
 from taskmap.options import Options
 
