@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 Type = tuple[DType, int]
 """Element type and lanes."""
 Data = tuple[Any, ...]
-"""What a node holds besides its arguments; hashable."""
+"""The values that a node holds besides its arguments; hashable."""
 
 
 @dataclass(frozen=True, slots=True)
