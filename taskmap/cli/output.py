@@ -54,6 +54,11 @@ def print_json(value: Any) -> None:
     print(json.dumps(_finite(value), indent=1, allow_nan=False))
 
 
+def answer(as_json: bool, content: object, text: str) -> None:
+    """Print the content as JSON, or else the text."""
+    print_json(content) if as_json else print(text)
+
+
 def plain(text: str) -> str:
     """``text`` without terminal control characters: names come from models and from other machines."""
     return _CONTROLS.sub("?", text)

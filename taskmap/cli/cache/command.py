@@ -1,25 +1,23 @@
-"""`taskmap cache`: tuning records of this machine, and compiled kernels."""
+"""`taskmap cache`: tuning records of this machine, and compiled kernels. ``ACTIONS`` is the table of its actions."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from taskmap.cli.cache import kernels as cache_kernels
-from taskmap.cli.cache import maintain as cache_care
-from taskmap.cli.cache import records as cache_records
-from taskmap.cli.cache import share as cache_share
+from taskmap.cli.cache import kernels, maintain, records, share
 from taskmap.cli.operators import OPERATORS, machine
 from taskmap.cli.options import cache_dir_option
 from taskmap.cli.output import bytes_of, command, positive, seconds
 from taskmap.cli.parser import nearest, refused
 
 Action = Callable[[argparse.Namespace], int]
-Make = Callable[[argparse.ArgumentParser], Action]
+Option = Callable[[argparse.ArgumentParser], object]
+"""Adds itself to a parser."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -30,8 +28,8 @@ def main(arguments: Sequence[str]) -> int:
         operator, arguments = arguments[1], [name, *arguments[2:]]
     known = actions(operator)
     if name in known:
-        parser, run = known[name].parser(name)
-        return run(parser.parse_args(arguments[1:]))
+        parsed = known[name].parser(name).parse_args(arguments[1:])
+        return known[name].run(parsed)
     lines = "\n".join(f"  {action:13} {made.purpose}" for action, made in known.items())
     usage = "usage: taskmap cache ACTION [...]"
     if name in ("-h", "--help"):
@@ -47,160 +45,141 @@ def main(arguments: Sequence[str]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """An action: ``make`` adds its options to a parser and returns the function that runs it."""
+    """An action on records, and on compiled kernels where it has ``--kernels``."""
 
-    make: Make
     purpose: str
     example: str
+    on_records: Action
+    options: tuple[Option, ...]
+    on_kernels: Action | None = None
 
-    def parser(self, name: str) -> tuple[argparse.ArgumentParser, Action]:
-        """The action's parser, and the function that runs it."""
+    def parser(self, name: str) -> argparse.ArgumentParser:
+        """The action's parser."""
         parser = command(f"cache {name}", f"{self.purpose[0].upper()}{self.purpose[1:]}.", self.example)
-        run = self.make(parser)
-        cache_dir_option(parser)
-        return parser, run
+        for add in (*self.options, cache_dir_option):
+            add(parser)
+        return parser
+
+    def run(self, a: argparse.Namespace) -> int:
+        """Run the action; returns its exit status."""
+        return self.on_records(a) if self.on_kernels is None or not a.kernels else self.on_kernels(a)
 
 
 def parsers() -> Mapping[str, argparse.ArgumentParser]:
     """The parser of each action."""
-    return {name: action.parser(name)[0] for name, action in actions().items()}
+    return {name: action.parser(name) for name, action in actions().items()}
 
 
 def actions(operator: str = "matmul") -> dict[str, Named]:
     """All actions by name; ``operator`` is the operator of explain-miss."""
-    found: dict[str, tuple[Make, str, str]] = {
-        "list": (_list, "the records, filtered and sorted", "taskmap cache list --shapes 1x128x768x768 --sort time"),
-        "show": (
-            _show,
-            "the space of one operator: a table, and its distribution",
-            "taskmap cache show --shapes 1x128x768x768",
-        ),
-        "best": (_best, "the configuration that compilations use here", "taskmap cache best --shapes 1x128x768x768"),
-        "tune": (_tune, "measure recorded operators again, here", "taskmap cache tune --shapes 1x128x768x768 --all"),
-        "export": (_export, "write records as JSON lines", "taskmap cache export -o records.jsonl"),
-        "import": (_import, "add records from JSON lines", "taskmap cache import records.jsonl"),
-        "merge": (_merge, "add the records of other databases or files", "taskmap cache merge other/tuning.sqlite"),
-        "diff": (_diff, "compare this cache with another, or two others", "taskmap cache diff records.jsonl"),
-        "explain-miss": (
-            partial(_miss, operator=operator),
-            "explain why no record of an operator is valid here",
-            "taskmap cache explain-miss matmul --m 128 --n 768 --k 768",
-        ),
-        "verify": (_verify, "check every record, and measure some again", "taskmap cache verify --measure 3"),
-        "prune": (_prune, "remove records by age, number or target", "taskmap cache prune --older 90 --dry-run"),
-        "stats": (_stats, "show numbers and sizes", "taskmap cache stats --kernels"),
-        "clear": (_clear, "remove everything", "taskmap cache clear --yes"),
-        "path": (_path, "show the cache's path", "taskmap cache path"),
-    }
-    return {name: Named(*parts) for name, parts in found.items()}
+
+    def describe(parser: argparse.ArgumentParser) -> None:
+        parser.set_defaults(operator=operator)
+        parser.epilog = f"operators: {', '.join(OPERATORS)}, given first (matmul)\n{parser.epilog}"
+        OPERATORS[operator].options(parser)
+        machine(parser)
+
+    miss = ACTIONS["explain-miss"]
+    return {**ACTIONS, "explain-miss": replace(miss, options=(describe, *miss.options))}
 
 
-def selection(parser: argparse.ArgumentParser) -> None:
-    """Add the options that select records."""
-    parser.add_argument("--name", help="the template's name or part of it, such as matmul")
-    parser.add_argument("--shapes", help="shapes of the operator, as listed; * matches anything")
-    parser.add_argument("--dtypes", help="types of the operator, as listed")
-    parser.add_argument("--layout", help="layout of the operator, as listed")
-    parser.add_argument("--target", help="the target or part of it, such as avx512")
-    parser.add_argument(
-        "--verdict", choices=["ok", "wrong", "crashed", "hung", "refused"], help="the verdict on the configuration"
-    )
-    parser.add_argument(
+def option(*names: str, **settings: Any) -> Option:
+    """An option with the settings of ``argparse``."""
+    return lambda parser: parser.add_argument(*names, **settings)
+
+
+def flag(name: str, text: str) -> Option:
+    """An option that takes no value."""
+    return option(name, action="store_true", help=text)
+
+
+SELECTION = (
+    option("--name", help="the template's name or part of it, such as matmul"),
+    option("--shapes", help="shapes of the operator, as listed; * matches anything"),
+    option("--dtypes", help="types of the operator, as listed"),
+    option("--layout", help="layout of the operator, as listed"),
+    option("--target", help="the target or part of it, such as avx512"),
+    option("--verdict", choices=["ok", "wrong", "crashed", "hung", "refused"], help="the verdict on the configuration"),
+    option(
         "--stale",
         action=argparse.BooleanOptionalAction,
         help="only records that are not valid here, or only valid ones",
-    )
+    ),
+)
+"""Options that select records."""
+KERNELS = flag("--kernels", "act on compiled kernels instead")
 
 
-def _kernels(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--kernels", action="store_true", help="act on compiled kernels instead")
+def files(text: str) -> Option:
+    """The files that an action reads."""
+    return option("files", nargs="+", type=Path, help=text)
 
 
-def _list(parser: argparse.ArgumentParser) -> Action:
-    selection(parser)
-    _kernels(parser)
-    parser.add_argument("--sort", choices=["operator", "time", "date", "size"], default="operator")
-    parser.add_argument("--limit", type=positive, help="show at most this many")
-    return lambda a: cache_kernels.show(a) if a.kernels else cache_records.list_records(a)
-
-
-def _show(parser: argparse.ArgumentParser) -> Action:
-    selection(parser)
-    parser.add_argument("--limit", type=positive, default=20, help="rows of the table (20)")
-    return cache_records.show
-
-
-def _best(parser: argparse.ArgumentParser) -> Action:
-    selection(parser)
-    return cache_records.best
-
-
-def _tune(parser: argparse.ArgumentParser) -> Action:
-    selection(parser)
-    parser.add_argument("--seconds", type=seconds, default=60.0, help="seconds per operator (60)")
-    parser.add_argument("--all", action="store_true", help="the whole space instead of the first few")
-    return cache_records.tune_again
-
-
-def _export(parser: argparse.ArgumentParser) -> Action:
-    selection(parser)
-    parser.add_argument("-o", "--output", type=Path, help="the file to write, atomically (default: standard output)")
-    return cache_share.export_records
-
-
-def _import(parser: argparse.ArgumentParser) -> Action:
-    parser.add_argument("files", nargs="+", type=Path, help="files of JSON lines; - is standard input")
-    return cache_share.import_records
-
-
-def _merge(parser: argparse.ArgumentParser) -> Action:
-    parser.add_argument("files", nargs="+", type=Path, help="databases (tuning.sqlite) or files of JSON lines")
-    return cache_share.import_records
-
-
-def _diff(parser: argparse.ArgumentParser) -> Action:
-    parser.add_argument("files", nargs="+", type=Path, help="one collection to compare with this cache, or two")
-    return cache_share.diff
-
-
-def _miss(parser: argparse.ArgumentParser, operator: str) -> Action:
-    parser.set_defaults(operator=operator)
-    parser.epilog = f"operators: {', '.join(OPERATORS)}, given first (matmul)\n{parser.epilog}"
-    OPERATORS[operator].options(parser)
-    machine(parser)
-    parser.add_argument("--target", choices=["cpu", "cuda"], default="cpu", help="the device it would run on (cpu)")
-    return cache_records.explain_miss
-
-
-def _verify(parser: argparse.ArgumentParser) -> Action:
-    _kernels(parser)
-    parser.add_argument("--measure", type=positive, help="measure this many of the valid records again")
-    return lambda a: cache_kernels.verify(a) if a.kernels else cache_care.verify(a)
-
-
-def _prune(parser: argparse.ArgumentParser) -> Action:
-    selection(parser)
-    _kernels(parser)
-    parser.add_argument("--older", type=seconds, metavar="DAYS", help="those measured, or last used, longer ago")
-    parser.add_argument("--max-records", type=positive, help="the oldest beyond this number")
-    parser.add_argument(
-        "--max-size", type=bytes_of, help="with --kernels: the least recently used beyond this size (500M)"
-    )
-    parser.add_argument("--dry-run", action="store_true", help="only show what would be removed")
-    return lambda a: cache_kernels.prune(a) if a.kernels else cache_care.prune(a)
-
-
-def _stats(parser: argparse.ArgumentParser) -> Action:
-    _kernels(parser)
-    return lambda a: cache_kernels.stats(a) if a.kernels else cache_care.stats(a)
-
-
-def _clear(parser: argparse.ArgumentParser) -> Action:
-    _kernels(parser)
-    parser.add_argument("--yes", action="store_true", help="really")
-    return lambda a: cache_kernels.clear(a) if a.kernels else cache_care.clear(a)
-
-
-def _path(parser: argparse.ArgumentParser) -> Action:
-    _kernels(parser)
-    return cache_care.path
+ACTIONS = {
+    "list": Named(
+        "the records, filtered and sorted", "taskmap cache list --shapes 1x128x768x768 --sort time",
+        records.list_records,
+        (*SELECTION, KERNELS, option("--sort", choices=["operator", "time", "date", "size"], default="operator"),
+         option("--limit", type=positive, help="show at most this many")),
+        kernels.show,
+    ),
+    "show": Named(
+        "the space of one operator: a table, and its distribution", "taskmap cache show --shapes 1x128x768x768",
+        records.show, (*SELECTION, option("--limit", type=positive, default=20, help="rows of the table (20)")),
+    ),
+    "best": Named(
+        "the configuration that compilations use here", "taskmap cache best --shapes 1x128x768x768",
+        records.best, SELECTION,
+    ),
+    "tune": Named(
+        "measure recorded operators again, here", "taskmap cache tune --shapes 1x128x768x768 --all",
+        records.tune_again,
+        (*SELECTION, option("--seconds", type=seconds, default=60.0, help="seconds per operator (60)"),
+         flag("--all", "the whole space instead of the first few")),
+    ),
+    "export": Named(
+        "write records as JSON lines", "taskmap cache export -o records.jsonl", share.export_records,
+        (*SELECTION,
+         option("-o", "--output", type=Path, help="the file to write, atomically (default: standard output)")),
+    ),
+    "import": Named(
+        "add records from JSON lines", "taskmap cache import records.jsonl", share.import_records,
+        (files("files of JSON lines; - is standard input"),),
+    ),
+    "merge": Named(
+        "add the records of other databases or files", "taskmap cache merge other/tuning.sqlite",
+        share.import_records, (files("databases (tuning.sqlite) or files of JSON lines"),),
+    ),
+    "diff": Named(
+        "compare this cache with another, or two others", "taskmap cache diff records.jsonl", share.diff,
+        (files("one collection to compare with this cache, or two"),),
+    ),
+    "explain-miss": Named(
+        "explain why no record of an operator is valid here",
+        "taskmap cache explain-miss matmul --m 128 --n 768 --k 768", records.explain_miss,
+        (option("--target", choices=["cpu", "cuda"], default="cpu", help="the device it would run on (cpu)"),),
+    ),
+    "verify": Named(
+        "check every record, and measure some again", "taskmap cache verify --measure 3", maintain.verify,
+        (KERNELS, option("--measure", type=positive, help="measure this many of the valid records again")),
+        kernels.verify,
+    ),
+    "prune": Named(
+        "remove records by age, number or target", "taskmap cache prune --older 90 --dry-run", maintain.prune,
+        (*SELECTION, KERNELS,
+         option("--older", type=seconds, metavar="DAYS", help="those measured, or last used, longer ago"),
+         option("--max-records", type=positive, help="the oldest beyond this number"),
+         option("--max-size", type=bytes_of,
+                help="with --kernels: the least recently used beyond this size (500M)"),
+         flag("--dry-run", "only show what would be removed")),
+        kernels.prune,
+    ),
+    "stats": Named(
+        "show numbers and sizes", "taskmap cache stats --kernels", maintain.stats, (KERNELS,), kernels.stats
+    ),
+    "clear": Named(
+        "remove everything", "taskmap cache clear --yes", maintain.clear, (KERNELS, flag("--yes", "really")),
+        kernels.clear,
+    ),
+    "path": Named("show the cache's path", "taskmap cache path", maintain.path, (KERNELS,)),
+}  # fmt: skip

@@ -18,7 +18,7 @@ from taskmap.backend.store.inventory import (
 )
 from taskmap.backend.store.limit import VARIABLE, size_limit
 from taskmap.backend.store.objects import KernelStore, default_path
-from taskmap.cli.output import plain, print_json, size, table
+from taskmap.cli.output import answer, plain, print_json, size, table
 from taskmap.ir.errors import TuningError
 from taskmap.tuning.record import DAY
 
@@ -45,25 +45,18 @@ def stats(a: argparse.Namespace) -> int:
     root = _root(a)
     objects, tasks = stored_objects(root), task_files(root)
     held, limit = sum(o.bytes for o in objects), size_limit()
+    kernels, unreachable = sum(len(o.symbols) for o in objects), sum(not o.symbols for o in objects)
+    of_tasks = sum(t.bytes for t in tasks)
     content = {
-        "path": str(root),
-        "objects": len(objects),
-        "kernels": sum(len(o.symbols) for o in objects),
-        "bytes": held,
-        "unreachable": sum(not o.symbols for o in objects),
-        "tasks": len(tasks),
-        "task_bytes": sum(t.bytes for t in tasks),
-        "limit": limit,
-    }
-    if a.json:
-        print_json(content)
-    else:
-        print(
-            f"{root}: {content['kernels']} kernels in {len(objects)} objects, {size(held)}; "
-            f"{content['unreachable']} unreachable objects; "
-            f"{len(tasks)} scheduled tasks, {size(sum(t.bytes for t in tasks))}"
-        )
-        print(f"limit: {'none' if limit is None else size(limit)} ({VARIABLE})")
+        "path": str(root), "objects": len(objects), "kernels": kernels, "bytes": held, "unreachable": unreachable,
+        "tasks": len(tasks), "task_bytes": of_tasks, "limit": limit,
+    }  # fmt: skip
+    text = (
+        f"{root}: {kernels} kernels in {len(objects)} objects, {size(held)}; {unreachable} unreachable objects; "
+        f"{len(tasks)} scheduled tasks, {size(of_tasks)}\n"
+        f"limit: {'none' if limit is None else size(limit)} ({VARIABLE})"
+    )
+    answer(a.json, content, text)
     return 0
 
 
@@ -74,10 +67,7 @@ def verify(a: argparse.Namespace) -> int:
     root = _root(a)
     bad = damaged(root)
     remove(o for o in stored_objects(root) if o.path in bad)
-    stray = stray_entries(root)
-    for path in stray:
-        with contextlib.suppress(OSError):
-            path.unlink()
+    stray = _remove_stray(root)
     left = [p for p in (*bad, *stray) if p.exists()]
     count = len(stored_objects(root)) - sum(p in bad for p in left)
     if a.json:
@@ -107,12 +97,10 @@ def prune(a: argparse.Namespace) -> int:
     left = sum(o.bytes for o in (*objects, *tasks)) - freed
     known = set(tasks)
     of_tasks = sum(o in known for o in gone)
-    if a.json:
-        content = {"objects": len(gone) - of_tasks, "tasks": of_tasks, "bytes": freed, "left_bytes": left}
-        print_json({**content, "dry_run": a.dry_run})
-    else:
-        what = f"{len(gone) - of_tasks} objects and {of_tasks} scheduled tasks, {size(freed)}"
-        print(f"{what}, {'would be removed' if a.dry_run else 'removed'}; {size(left)} left")
+    count, done = len(gone) - of_tasks, "would be removed" if a.dry_run else "removed"
+    content = {"objects": count, "tasks": of_tasks, "bytes": freed, "left_bytes": left, "dry_run": a.dry_run}
+    text = f"{count} objects and {of_tasks} scheduled tasks, {size(freed)}, {done}; {size(left)} left"
+    answer(a.json, content, text)
     return 0
 
 
@@ -123,18 +111,21 @@ def clear(a: argparse.Namespace) -> int:
     root = _root(a)
     freed, tasks = remove(stored_objects(root)), task_files(root)
     remove(tasks)
-    for path in stray_entries(root):
-        with contextlib.suppress(OSError):
-            path.unlink()
+    _remove_stray(root)
     count = len(tasks) - len(task_files(root))
     left = sum(o.bytes for o in (*stored_objects(root), *task_files(root)))
-    if a.json:
-        print_json({"bytes": freed, "tasks": count, "left_bytes": left})
-        return 1 if left else 0
-    print(f"{size(freed)} of kernels and {count} scheduled tasks removed")
-    if left:
-        print(f"{size(left)} could not be removed")
+    more = f"\n{size(left)} could not be removed" if left else ""
+    text = f"{size(freed)} of kernels and {count} scheduled tasks removed{more}"
+    answer(a.json, {"bytes": freed, "tasks": count, "left_bytes": left}, text)
     return 1 if left else 0
+
+
+def _remove_stray(root: Path) -> list[Path]:
+    stray = stray_entries(root)
+    for path in stray:
+        with contextlib.suppress(OSError):
+            path.unlink()
+    return stray
 
 
 def _narrows(a: argparse.Namespace) -> bool:
@@ -172,11 +163,5 @@ def _ago(used: float) -> str:
 
 
 def _content(o: StoredObject) -> dict[str, object]:
-    return {
-        "object": str(o.path),
-        "bytes": o.bytes,
-        "used": o.used,
-        "kernels": list(o.symbols),
-        "isa": o.isa,
-        "compiler": o.compiler,
-    }
+    shown = {"object": str(o.path), "bytes": o.bytes, "used": o.used, "kernels": list(o.symbols)}
+    return {**shown, "isa": o.isa, "compiler": o.compiler}

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from taskmap.backend.store.objects import default_path
 from taskmap.cli.cache.common import by_operator, chosen, isa_of, opened, stale
-from taskmap.cli.output import Bar, duration, plain, print_json, size, table
+from taskmap.cli.output import Bar, answer, duration, plain, print_json, size, table
 from taskmap.ir.errors import ScheduleError, TuningError
 from taskmap.schedules import read_problem
 from taskmap.tuning.isolation import attempt
@@ -73,19 +73,8 @@ def prune(a: argparse.Namespace) -> int:
         raise TuningError(
             "records are limited by number, not by size", hint="Use --max-records, or --kernels with --max-size."
         )
-    if not any(
-        (
-            a.older is not None,
-            a.max_records,
-            a.name,
-            a.shapes,
-            a.dtypes,
-            a.layout,
-            a.target,
-            a.verdict,
-            a.stale is not None,
-        )
-    ):
+    texts = (a.max_records, a.name, a.shapes, a.dtypes, a.layout, a.target, a.verdict)
+    if a.older is None and a.stale is None and not any(texts):
         raise TuningError("nothing is selected for removal", hint="taskmap cache clear --yes removes everything.")
     with opened(a) as database:
         records = chosen(database.records(), a)
@@ -96,11 +85,9 @@ def prune(a: argparse.Namespace) -> int:
             records = sorted(records, key=lambda r: r.measured_at)[: max(0, len(records) - a.max_records)]
         count = len(records) if a.dry_run else database.remove(records)
         left = database.count()
-    _say(
-        a.json,
-        {"removed": 0 if a.dry_run else count, "would_remove": count, "left": left},
-        f"{count} records {'would be removed' if a.dry_run else 'removed'}, {left} left",
-    )
+    done = "would be removed" if a.dry_run else "removed"
+    content = {"removed": 0 if a.dry_run else count, "would_remove": count, "left": left}
+    answer(a.json, content, f"{count} records {done}, {left} left")
     return 0
 
 
@@ -119,16 +106,10 @@ def stats(a: argparse.Namespace) -> int:
     }
     operators = len(by_operator(records))
     if a.json:
-        print_json(
-            {
-                "path": str(path),
-                "bytes": bytes_,
-                "records": len(records),
-                "operators": operators,
-                "count_here": fresh,
-                **{k: dict(v) for k, v in counts.items()},
-            }
-        )
+        print_json({
+            "path": str(path), "bytes": bytes_, "records": len(records), "operators": operators, "count_here": fresh,
+            **{k: dict(v) for k, v in counts.items()},
+        })  # fmt: skip
         return 0
     print(f"{path}: {size(bytes_)}, {len(records)} records of {operators} operators, {fresh} valid here")
     for name, found in counts.items():
@@ -143,7 +124,7 @@ def clear(a: argparse.Namespace) -> int:
         raise TuningError("this removes all records", hint="Add --yes. To keep a copy, run taskmap cache export first.")
     with opened(a) as database:
         count = database.clear()
-    _say(a.json, {"removed": count}, f"{count} records removed")
+    answer(a.json, {"removed": count}, f"{count} records removed")
     return 0
 
 
@@ -151,7 +132,7 @@ def path(a: argparse.Namespace) -> int:
     """Show the cache's path."""
     root = default_path() if a.cache_dir is None else a.cache_dir.absolute()
     found = root if a.kernels else root / "tuning.sqlite"
-    _say(a.json, {"path": str(found), "exists": found.exists(), "writable": os.access(root, os.W_OK)}, str(found))
+    answer(a.json, {"path": str(found), "exists": found.exists(), "writable": os.access(root, os.W_OK)}, str(found))
     return 0
 
 
@@ -172,7 +153,3 @@ def _again(record: Record, folder: str | None) -> Again:
     if record.config in outcome.failures:
         return Again(record, None, outcome.failures[record.config].reason)
     return Again(record, typical(outcome.samples.get(record.config, [])))
-
-
-def _say(as_json: bool, content: dict[str, object], text: str) -> None:
-    print_json(content) if as_json else print(text)

@@ -73,7 +73,7 @@ def show(a: argparse.Namespace) -> int:
         (
             r.config,
             *_outcome(r),
-            f"{r.typical / best:.2f}" if r.verdict is Verdict.OK else "-",
+            f"{r.typical / best:.2f}" if r.config in times else "-",
             _marks(r.config, default, pick),
         )
         for r in records[: a.limit]
@@ -160,13 +160,8 @@ def explain_miss(a: argparse.Namespace) -> int:
         hit = database.best(operator, here)
         misses = nearest(database.records(), operator, here, time.time()) if hit is None else []
     if a.json:
-        print_json(
-            {
-                "operator": str(operator),
-                "hit": None if hit is None else as_json(hit),
-                "nearest": [_miss(m) for m in misses],
-            }
-        )
+        found = None if hit is None else as_json(hit)
+        print_json({"operator": str(operator), "hit": found, "nearest": [_miss(m) for m in misses]})
         return 0 if hit else 1
     if hit is not None:
         print(f"no miss: {operator} has {clipped(hit.config)}, {duration(hit.typical)}")
@@ -236,11 +231,5 @@ def _operator(o: Operator) -> str:
 
 
 def _outcome(r: Record) -> tuple[str, str, str, str, str]:
-    ok = r.verdict is Verdict.OK
-    return (
-        duration(r.typical) if ok else "-",
-        f"{r.spread:.0%}" if ok else "-",
-        str(len(r.seconds)),
-        r.verdict.value,
-        "no" if stale(r) else "yes",
-    )
+    took, spread = (duration(r.typical), f"{r.spread:.0%}") if r.verdict is Verdict.OK else ("-", "-")
+    return took, spread, str(len(r.seconds)), r.verdict.value, "no" if stale(r) else "yes"

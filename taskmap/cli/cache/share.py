@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from taskmap.cli.cache.common import as_json, chosen, opened
-from taskmap.cli.output import duration, plain, print_json, table
+from taskmap.cli.output import answer, duration, plain, print_json, table
 from taskmap.ir.errors import TuningError
 from taskmap.ir.util.atomic_write import atomic_write
 from taskmap.tuning.record import Record
@@ -30,10 +30,8 @@ def export_records(a: argparse.Namespace) -> int:
         atomic_write(a.output, lines.getvalue())
     except OSError as error:
         raise TuningError("records cannot be written", where=str(a.output), why=f"{error}.") from error
-    if a.json:
-        print_json({"records": len(records), "file": str(a.output)})
-    else:
-        print(f"{len(records)} records written to {a.output}")
+    content = {"records": len(records), "file": str(a.output)}
+    answer(a.json, content, f"{len(records)} records written to {a.output}")
     return 0
 
 
