@@ -3,6 +3,7 @@
     inline                 expressions of a task's elements, with producers inlined; every schedule is built on it
     access                 the steps of memory accesses along axes, and the axes that merge
     positions              positions in tensors of equal size
+    segments               the pieces of an axis on which choices between tensors are decided
     loops                  vector loops with tails, and parallel grids
     epilogue               applies the stages after an anchor to a tile of its results
     row_domain             the rows that a task's reductions reduce

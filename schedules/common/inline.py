@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 
 from taskmap.ir.analysis.simplify import Simplifier
 from taskmap.ir.builder import Builder
-from taskmap.ir.construct import binary, cast, identity, index, ne, product, select, static_size
+from taskmap.ir.construct import binary, cast, constant_value, identity, index, ne, product, select, static_size
 from taskmap.ir.errors import ScheduleError
-from taskmap.ir.nodes import Buffer, Compare, Dim, Expr, ExprLike, Load, Reduce, Scope, Var
+from taskmap.ir.nodes import Buffer, Compare, Dim, Expr, ExprLike, Load, Reduce, Scope, Select, Var
 from taskmap.ir.task import Task
 from taskmap.ir.types import DType, f64, i64
 from taskmap.ir.visit import children, rebuild
@@ -107,6 +107,10 @@ class Inliner:
                 return self.element(e.buffer, tuple(visit(i) for i in e.indices))
             if isinstance(e, Reduce):
                 return self.reduce(e, axes)
+            if isinstance(e, Select):
+                holds = constant_value(visit(e.cond))
+                if holds is not None:  # the other side is not even named
+                    return visit(e.a if holds else e.b)
             kids = children(e)
             if not kids:
                 return e

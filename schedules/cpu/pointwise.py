@@ -2,11 +2,15 @@
 
 Axes are walked in the storage order of the first output, merged if every access allows it, the best axis for vectors
 innermost. Inner reductions (windows, leading axes) become loops inside the vector loop, each lane with its own element.
+
+A task that chooses among tensors by position (a concatenation, a stack) is divided into segments without choices: loops
+over the segments stand inside the other loops if long segments lie next to each other in memory, and outside otherwise.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import product, static_size
@@ -20,6 +24,7 @@ from taskmap.schedules.common.access import MemoryStep, accesses, merged_axes, r
 from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.common.loops import parallel_grid, vector_loop
 from taskmap.schedules.common.positions import position_of, positions_in, store_outputs
+from taskmap.schedules.common.segments import Segments, find_segments
 from taskmap.schedules.common.transpose_domain import find_transpose
 from taskmap.schedules.cpu.support.kernels import kernel_of
 from taskmap.schedules.cpu.transpose import emit_transpose
@@ -49,6 +54,11 @@ def schedule_pointwise(task: Task, target: Target) -> Kernel:
     if transpose is not None:
         tile = emit_transpose(b, values, transpose, domain, runs, extents, lanes, parallel, target, task.outputs)
         return kernel_of(task, b, f"cpu.transpose({_product(extents)}, tile={tile}, lanes={lanes})")
+    pieces = find_segments(task, axes, domain)
+    if pieces is not None:
+        segmented = _Segmented(task, target, domain, axes, pieces, lanes, parallel)
+        segmented.emit(b, values, runs, extents)
+        return kernel_of(task, b, f"cpu.pointwise({_product(extents)}, lanes={lanes}, {segmented.note})")
     best = best_vector_run(runs, extents, walks, lanes)
     order = [r for r in range(len(runs)) if r != best] + ([best] if runs else [])
     runs, extents = [runs[r] for r in order], [extents[r] for r in order]
@@ -69,6 +79,31 @@ def _require_own_reductions(task: Task, shape: Sequence[Dim]) -> None:
             )
 
 
+@dataclass(frozen=True, slots=True)
+class _Box:
+    """A part of a domain: ``shape`` has its extents, and position 0 of ``axis`` is ``first`` in the domain."""
+
+    shape: Buffer
+    axis: int
+    first: Dim
+
+    def position(self, runs: Sequence[Sequence[int]], at: Sequence[Expr], values: Inliner) -> list[Expr]:
+        """The position in the domain; ``at`` numbers the elements of each run of axes of the box."""
+        where = position_of(self.shape, runs, at, values)
+        here = _named(where[self.axis], self.shape.shape[self.axis], values)
+        where[self.axis] = values.simplifier(here + self.first)
+        return where
+
+
+def _named(i: Expr, length: Dim, values: Inliner) -> Expr:
+    """A position in a segment. If the length is symbolic, a name tells the simplifier that ``i`` lies below it."""
+    if static_size(length) is not None:
+        return i
+    name = values.builder.let("at", i)
+    values.bind(name, length)
+    return name
+
+
 def _nest(
     b: Builder,
     values: Inliner,
@@ -79,9 +114,12 @@ def _nest(
     parallel: bool,
     target: Target,
     outputs: Sequence[Buffer],
+    box: _Box | None = None,
 ) -> None:
     def element(outer: Sequence[Expr], inner: Sequence[Expr], local: Inliner) -> None:
-        store_outputs(b, local, domain, position_of(domain, runs, (*outer, *inner), local), outputs)
+        at = (*outer, *inner)
+        position = position_of(domain, runs, at, local) if box is None else box.position(runs, at, local)
+        store_outputs(b, local, domain, position, outputs)
 
     if not runs:
         element((), (), values)
@@ -95,6 +133,70 @@ def _nest(
     with parallel_grid(b, names, extents[:-1], values, parallel, enough) as outer:
         inside = values.nested()
         vector_loop(b, "v", extents[-1], lanes, inside, lambda i, local, *_: element(outer, (i,), local))
+
+
+@dataclass(frozen=True, slots=True)
+class _Segmented:
+    """A loop nest for each segment of an axis, or for all of them the same outer loops."""
+
+    task: Task
+    target: Target
+    domain: Buffer
+    axes: tuple[Var, ...]
+    pieces: Segments
+    lanes: int
+    parallel: bool
+
+    @property
+    def note(self) -> str:
+        return f"segments={len(self.pieces.pieces)}"
+
+    def emit(self, b: Builder, values: Inliner, runs: Sequence[Sequence[int]], extents: Sequence[Dim]) -> None:
+        """Loops over the whole domain; ``runs`` are its merged axes, in storage order."""
+        axis = self.pieces.axis
+        if len(runs) > 1 and list(runs[-1]) == [axis] and self._are_long():
+            self._inside(b, values, runs, extents)
+            return
+        for first, length in self.pieces.pieces:
+            self._alone(b, values.nested(), first, length)
+
+    def _are_long(self) -> bool:
+        """True if most segments fill vectors."""
+        whole = static_size(self.domain.shape[self.pieces.axis])
+        return whole is None or 2 * whole >= self.lanes * len(self.pieces.pieces)
+
+    def _inside(self, b: Builder, values: Inliner, runs: Sequence[Sequence[int]], extents: Sequence[Dim]) -> None:
+        """Every segment in turn, inside the loops over the other axes."""
+        names = [f"o{r}" for r in range(len(runs) - 1)]
+        enough = _TASKS_PER_CORE * self.target.cores
+        with parallel_grid(b, names, extents[:-1], values, self.parallel, enough) as outer:
+            for first, length in self.pieces.pieces:
+
+                def element(
+                    i: Expr, local: Inliner, width: int, lane: Expr, first: Dim = first, length: Dim = length
+                ) -> None:
+                    at = _named(i, length, local) + first
+                    position = position_of(self.domain, runs, (*outer, at), local)
+                    store_outputs(b, local, self.domain, position, self.task.outputs)
+
+                vector_loop(b, "v", length, self.lanes, values.nested(), element)
+
+    def _alone(self, b: Builder, values: Inliner, first: Dim, length: Dim) -> None:
+        """One segment in loops of its own, merged and ordered as its accesses allow."""
+        axis, domain = self.pieces.axis, self.domain
+        shape = tuple(length if d == axis else n for d, n in enumerate(domain.shape))
+        at = tuple(a + first if d == axis else a for d, a in enumerate(self.axes))
+        positions = [(out, positions_in(out, domain, at)) for out in self.task.outputs]
+        walks = accesses(self.task, self.axes, shape, positions)
+        runs = merged_axes(storage_order(domain), shape, walks)
+        extents = [product([shape[a] for a in run]) for run in runs]
+        best = best_vector_run(runs, extents, walks, self.lanes)
+        order = [r for r in range(len(runs)) if r != best] + ([best] if runs else [])
+        parallel = self.parallel and (work(self.task, shape) or _PARALLEL_ABOVE) >= _PARALLEL_ABOVE
+        _nest(
+            b, values, domain, [runs[r] for r in order], [extents[r] for r in order], self.lanes, parallel, self.target,
+            self.task.outputs, _Box(replace(domain, shape=shape), axis, first),
+        )  # fmt: skip
 
 
 def best_vector_run(
