@@ -14,6 +14,11 @@
     folding                           values that do not depend on inputs
     host, empties                     operators that numpy runs, and tensors without elements
 
+Types and shapes are not left to ``onnx.shape_inference``: in its strict mode (onnx 1.23) it accepts a sum of f32 and
+i64 and an attribute that the operator lacks, and a shape computed from symbolic sizes becomes unknown. Functions are
+not expanded by ``onnx.inliner``: it knows only those of the model, while ``function_bodies`` also takes an operator's
+definition by the standard, which depends on the types of its inputs; both are read by the same stack of frames.
+
 May import: ``importers.onnx.contract``, ``importers.torch.types``, ``analysis``, ``ops``,
 ``build``, ``extern``, ``nodes`` and ``reference`` of graph, ir, onnx and torch.
 """
