@@ -9,6 +9,7 @@ The dense blocks of DenseNet (Huang et al., 2017) concatenate in this way.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
@@ -47,22 +48,23 @@ class GrowthTable:
 def growth(nodes: Iterable[Node]) -> GrowthTable:
     """The growing concatenations among ``nodes``, which come in graph order: only an earlier ``cat`` is read."""
     found = GrowthTable()
-    earlier: dict[tuple[int, tuple[int, ...]], Node] = {}
+    earlier: defaultdict[tuple[int, int], list[Node]] = defaultdict(list)
     for node in nodes:
         if node.op != "cat":
             continue
-        axis, parts = concatenated_axis(node), tuple(n.id for n in node.inputs)
-        for first, last in _runs(len(parts)):
-            shorter = earlier.get((axis, parts[first:last]))
-            if shorter is not None:
+        axis = concatenated_axis(node)
+        known = [(i, shorter) for i, n in enumerate(node.inputs) for shorter in earlier[axis, n.id]]
+        for first, shorter in sorted(known, key=lambda place: -len(place[1].inputs)):
+            last = first + len(shorter.inputs)
+            if 1 < last - first < len(node.inputs) and _ids(node)[first:last] == _ids(shorter):
                 found.longest[node.id] = shorter.id, first, last
                 found.contained.add(shorter.id)
                 break
-        earlier[axis, parts] = node
+        if node.inputs:
+            earlier[axis, node.inputs[0].id].append(node)
         found.contained.update(n.id for n in node.inputs if n.op == "cat" and concatenated_axis(n) == axis)
     return found
 
 
-def _runs(count: int) -> Iterable[tuple[int, int]]:
-    """The runs [first, last) of at least two of ``count`` tensors, but not of all, the longest first."""
-    return ((first, first + n) for n in range(count - 1, 1, -1) for first in range(count - n + 1))
+def _ids(node: Node) -> tuple[int, ...]:
+    return tuple(n.id for n in node.inputs)
