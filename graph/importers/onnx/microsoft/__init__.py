@@ -9,6 +9,8 @@ definition builds in ``importers.onnx.read.composition``. In reading order:
     attention, grouped_attention   attention with masks, caches and rotation
     quantised, quantised_products  operators on quantised tensors
     few_bits                       weights of two, four and eight bits
+    experts                        mixtures of experts
+    predecessors                   operators that the standard took over
     table                          imports all of them, which fills the table of contracts
 
 May import: ``importers.onnx.read``, ``graph.build``, ir and onnx.

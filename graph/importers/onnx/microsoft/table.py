@@ -3,13 +3,26 @@
 from taskmap.graph.importers.onnx.microsoft import (
     attention,
     convolutions,
+    experts,
     few_bits,
     fused,
     grouped_attention,
     norms,
+    predecessors,
     quantised,
     quantised_products,
 )
 
-FAMILIES = (attention, convolutions, few_bits, fused, grouped_attention, norms, quantised, quantised_products)
+FAMILIES = (
+    attention,
+    convolutions,
+    experts,
+    few_bits,
+    fused,
+    grouped_attention,
+    norms,
+    predecessors,
+    quantised,
+    quantised_products,
+)
 """The files that fill the table of contracts."""
