@@ -1,6 +1,7 @@
 """A program: a launch sequence, its buffers and the memory that they share.
 
     structure     buffers, launches, extern calls
+    binding       ties a program's buffers to tensors or arrays, as data
     sizes         sizes as C and as Python functions
     memory_plan   one arena for all temporary buffers
     arena         reused arenas

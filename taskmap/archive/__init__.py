@@ -5,8 +5,7 @@ Reading order, for writing:
     write        compiles an ONNX model into an archive
     refusals     the reasons why a model cannot be archived
     targets      a compilation session for each kind of target
-    graph        a compiled graph as a plan
-    keep_model   keeps a compiled ONNX model as an archive in the kernel store
+    graph        the program and binding of a compiled graph as a plan
     keep_model   keeps a compiled ONNX model for the next process, as an archive
 
 for the format:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from taskmap.archive.manifest import ArchivedPlan, Manifest
+from taskmap.archive.manifest import Manifest, PlanRecord
+from taskmap.backend.program.binding import axis_of
 from taskmap.ir.analysis.bounds import Interval, bounds
 from taskmap.ir.construct import index, static_size
 from taskmap.ir.nodes import Dim, Expr, Var
@@ -15,16 +16,16 @@ _MOST = 8
 _INFINITE = float("inf")
 
 
-def shapes_of(manifest: Manifest, plan: ArchivedPlan) -> list[list[int | str]]:
+def shapes_of(manifest: Manifest, plan: PlanRecord) -> list[list[int | str]]:
     """The input shapes accepted by a plan: fixed sizes, and the names of dimensions that may vary."""
     fixed, names = _fixed(plan), _names(manifest, plan)
     return [[n if isinstance(n, int) else fixed.get(n, _text(n, names)) for n in shape] for shape in plan.shapes]
 
 
-def conditions_of(manifest: Manifest, plan: ArchivedPlan) -> list[str]:
+def conditions_of(manifest: Manifest, plan: PlanRecord) -> list[str]:
     """The conditions on named dimensions, other than being at least 1."""
     fixed, names = _fixed(plan), _names(manifest, plan)
-    env = {v: Interval(fixed[v], fixed[v]) if v in fixed else Interval(1, _INFINITE) for v in plan.sizes}
+    env = {v: Interval(fixed[v], fixed[v]) if v in fixed else Interval(1, _INFINITE) for v, _ in plan.binding.dims}
     found: list[str] = []
     for n in plan.positive:
         if _least(n, env) < 1:
@@ -38,7 +39,7 @@ def conditions_of(manifest: Manifest, plan: ArchivedPlan) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def plan_text(manifest: Manifest, plan: ArchivedPlan) -> str:
+def plan_text(manifest: Manifest, plan: PlanRecord) -> str:
     """The shapes accepted by a plan: "[batch, 8], [batch, n] where n = 2 * batch"."""
     texts = [f"[{', '.join(map(str, shape))}]" for shape in shapes_of(manifest, plan)]
     conditions = conditions_of(manifest, plan)
@@ -54,7 +55,7 @@ def refusal_of(manifest: Manifest, shapes: Sequence[Sequence[int]]) -> str:
     return f"it has plans for {plans}{', with sizes of at least 1' if empty else ''}."
 
 
-def _fixed(plan: ArchivedPlan) -> dict[Dim, int]:
+def _fixed(plan: PlanRecord) -> dict[Dim, int]:
     """The symbolic sizes that the checks restrict to one value."""
     found: dict[Dim, int] = {}
     for op, a, b in plan.checks:
@@ -69,12 +70,14 @@ def _is_fixed(size: Dim, value: Dim, fixed: dict[Dim, int]) -> bool:
     return isinstance(size, Var) and size in fixed and static_size(value) == fixed[size]
 
 
-def _names(manifest: Manifest, plan: ArchivedPlan) -> dict[Var, Expr]:
+def _names(manifest: Manifest, plan: PlanRecord) -> dict[Var, Expr]:
     """For each symbolic size, a variable with the name of the model's dimension, as --shape takes it."""
     found: dict[Var, Expr] = {}
-    for var, at in plan.sizes.items():
-        if not isinstance(at, tuple):
-            found[var] = substitute(at, found) if isinstance(at, Expr) else index(at)
+    for var, source in plan.binding.dims:
+        at = axis_of(source)
+        if at is None:
+            assert isinstance(source, (int, Expr))
+            found[var] = substitute(source, found) if isinstance(source, Expr) else index(source)
             continue
         port, axis = at
         declared = manifest.inputs[port].shape

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from threading import Lock
 
 from taskmap.archive.gpus import find_gpu
-from taskmap.archive.manifest import ArchivedPlan, Manifest, Source
+from taskmap.archive.manifest import Manifest, PlanRecord
 from taskmap.archive.place import Array, Runs, address_of
 from taskmap.backend.cuda.launch import CudaLauncher, DeviceKernel, LaunchContext
 from taskmap.backend.cuda.memory import STREAM, DeviceBlock, DeviceMemory
@@ -26,14 +26,14 @@ class CudaPlace:
     keeps: object = field(repr=False)
     _lock: Lock = field(init=False, default_factory=Lock, repr=False)
 
-    def executable(self, plan: ArchivedPlan) -> Runs:
+    def executable(self, plan: PlanRecord) -> Runs:
         """The plan as launches."""
         around = LaunchContext(self.memory.allocate, lambda: STREAM)
         launcher = CudaLauncher(plan.program, self.kernels, self.memory.driver, self.memory.device, around)
         return SequenceExecutable(plan.program, plan.memory, launcher, self.profile)
 
     def run(
-        self, runs: Runs, io: Sequence[Source], given: Sequence[Array], made: Sequence[Array], dims: Sequence[int],
+        self, runs: Runs, io: Sequence[int], given: Sequence[Array], made: Sequence[Array], dims: Sequence[int],
         constants: array[int],
     ) -> None:  # fmt: skip
         """Run the plan and wait for it. Raises DeviceError, and IndexOutOfRangeError for this call."""
@@ -41,14 +41,13 @@ class CudaPlace:
         memory = self.memory
         with self._lock:  # calls are serial on the GPU anyway, and each sees its own errors
             memory.driver.ensure_context(memory.device)
-            blocks = {"input": [memory.allocate(x.nbytes) for x in given]}
-            blocks["made"] = [memory.allocate(x.nbytes) for x in made]
-            for x, (address, _) in zip(given, blocks["input"], strict=True):
+            blocks = [memory.allocate(x.nbytes) for x in (*given, *made)]
+            for x, (address, _) in zip(given, blocks, strict=False):
                 memory.write(address, address_of(x), x.nbytes)
-            runs(array("q", [blocks[s.kind][s.index][0] for s in io]), dims, constants)
+            runs(array("q", [blocks[slot][0] for slot in io]), dims, constants)
             memory.driver.synchronize(STREAM, "the kernels of an archive")
             runs.check()
-            for x, (address, _) in zip(made, blocks["made"], strict=True):
+            for x, (address, _) in zip(made, blocks[len(given) :], strict=True):
                 memory.read(address_of(x), address, x.nbytes)
 
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
-from taskmap.archive.manifest import ArchivedPlan, Made, Output, Source
+from taskmap.archive.manifest import PlanRecord, array_binding
+from taskmap.backend.program.binding import Binding, DimSource, TensorSpec, View, axis_of
 from taskmap.backend.program.launch_c import launch_sources
 from taskmap.backend.program.memory_plan import MemoryPlan, plan_memory
 from taskmap.backend.program.structure import Program
-from taskmap.compile.binding import Binding, View
 from taskmap.compile.frozen import FrozenGraph
 from taskmap.compile.session import Compilation
 from taskmap.graph.analysis.placement import row_major
@@ -26,11 +26,13 @@ from taskmap.ir.analysis.cost import bytes_moved, operations
 from taskmap.ir.construct import static_size
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Dim, Expr, Var
+from taskmap.ir.types import DType
 from taskmap.ir.visit import free_vars, substitute
 from taskmap.onnx.points import Segment
 
-AddWeight = Callable[[torch.Tensor, str], int]
+AddWeight = Callable[[torch.Tensor, DType], int]
 _LONGEST = 1000
+_NOTHING = Binding(0, (), 0, {}, {}, (), (), (), (), ())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,78 +47,81 @@ class GraphRecord:
     forms: Mapping[Var, Expr] = field(default_factory=dict)
 
 
-def recorded(graph: GraphRecord, weight: AddWeight) -> ArchivedPlan:
+def recorded(graph: GraphRecord, weight: AddWeight) -> PlanRecord:
     """The plan; ``weight`` takes a constant and its type, and returns its number."""
     return _Recorder(graph, weight).plan()
 
 
 class _Recorder:
+    """Renumbers the slots of a graph's binding as an archive has them: inputs, tensors that a call makes, weights."""
+
     def __init__(self, graph: GraphRecord, weight: AddWeight) -> None:
         self.graph, self.weight = graph, weight
-        self.made: list[Made] = []
-        self.places: dict[int, int] = {}
-        self.constants: dict[int, torch.Tensor] = {}
-        self.binding: Binding | None = None
         inputs = graph.segment.graph.inputs if graph.segment.graph is not None else ()
         # Sizes with names of their own are computed when an archive runs; they are not inputs of the model.
         inputs = [n for n in inputs if not n.attrs.get("scalar")]
         self.shapes: tuple[tuple[Dim, ...], ...] = graph.shapes or tuple(n.shape for n in inputs)
+        c = graph.compilation
+        self.binding = _NOTHING if c is None else c.parts.main.binding
+        self.constants = {} if c is None else {**c.parts.main.fixed, **_prepared(c, self.shapes)}
+        self.made = {slot: number for number, slot in enumerate(self.binding.made, len(self.shapes))}
+        for spec in self.binding.checked.values():
+            if not all(same_dim(a, b) for a, b in zip(spec.strides, row_major(spec.shape), strict=True)):
+                raise UnsupportedError(
+                    "the model cannot be archived", why="an input is read in another order than row-major."
+                )
 
-    def plan(self) -> ArchivedPlan:
+    def plan(self) -> PlanRecord:
         """The plan of the graph."""
         c = self.graph.compilation
         program, memory = Program((), ()), MemoryPlan((), {}, {})
-        sizes: dict[Var, tuple[int, int] | Dim] = {}
+        dims = self._dims()
         schedules: tuple[str, ...] = ()
         work: tuple[tuple[int, int], ...] = ()
         launches: tuple[str, ...] = ()
         if c is not None:
-            program, binding = c.parts.main.program, c.parts.main.binding
+            program = c.parts.main.program
             memory = plan_memory(program)
             if c.options.target == "cpu":
                 launches = tuple(s.symbol for s in launch_sources(program, memory))
-            self._bind(binding)
-            self.constants = {**binding.fixed, **_prepared(c, self.shapes)}
-            sizes = self._sizes(binding)
             groups = [o for o in c.parts.main.origins if isinstance(o, Group)]
             schedules = tuple(c.kernels[g].schedule[:_LONGEST] for g in groups)
-            work = tuple((bytes_moved(g.task), operations(g.task)) for g in groups) if not sizes else ()
-        binding_io = () if self.binding is None else self.binding.io
-        constants = () if self.binding is None else self.binding.constants
+            work = tuple((bytes_moved(g.task), operations(g.task)) for g in groups) if not dims else ()
         outputs = tuple(self._output(v) for v in self.graph.segment.finished or ())
-        return ArchivedPlan(
-            sizes=sizes,
+        io, constants = (tuple(map(self._slot, slots)) for slots in (self.binding.io, self.binding.constants))
+        names = [var for var, _ in dims]
+        return PlanRecord(
             shapes=self.shapes,
-            positive=self._positive(sizes),
+            positive=self._positive(names),
             checks=tuple(
-                ("ge" if k.at_least else "eq", self._written(k.a, sizes), self._written(k.b, sizes))
+                ("ge" if k.at_least else "eq", self._written(k.a, names), self._written(k.b, names))
                 for k in self.graph.checks
             ),
             program=program,
             memory=memory,
+            binding=array_binding(len(self.shapes), dims, tuple(self.binding.made.values()), io, constants, outputs),
             launch=launches,
-            io=tuple(self._source(slot) for slot in binding_io),
-            constants=tuple(self._source(slot).index for slot in constants),
-            made=tuple(self.made),
-            outputs=outputs,
             schedules=schedules,
             work=work,
         )
 
-    def _sizes(self, binding: Binding) -> dict[Var, tuple[int, int] | Dim]:
+    def _dims(self) -> tuple[tuple[Var, DimSource], ...]:
         """The origin of each symbolic size of the program, in order."""
-        found: dict[Var, tuple[int, int] | Dim] = {}
-        names = {var for var, _ in binding.dims}
-        for var, place in binding.dims:
+        found: dict[Var, DimSource] = {}
+        names = [var for var, _ in self.binding.dims]
+        for var, source in self.binding.dims:
             form = self.graph.forms.get(var)
             if form is None:
-                found[var] = _place(place)
+                if axis_of(source) is None:
+                    why = f"a symbolic size comes from {source!r}."
+                    raise UnsupportedError("the model cannot be archived", why=why)
+                found[var] = source
                 continue
             size = self._written(form, names)
             if isinstance(size, Expr) and not free_vars(size) <= set(found):
                 raise UnsupportedError("the model cannot be archived", why="a size is computed from a later one.")
             found[var] = size
-        return found
+        return tuple(found.items())
 
     def _written(self, size: Dim, names: Collection[Var]) -> Dim:
         """``size`` in terms of the sizes ``names``, which a program has."""
@@ -127,52 +132,46 @@ class _Recorder:
             size = substitute(size, rest)
         return size
 
-    def _bind(self, binding: Binding) -> None:
-        self.binding = binding
-        for spec in binding.checked.values():
-            if not all(same_dim(a, b) for a, b in zip(spec.strides, row_major(spec.shape), strict=True)):
-                raise UnsupportedError(
-                    "the model cannot be archived", why="an input is read in another order than row-major."
-                )
-        for slot, spec in binding.made.items():
-            self.places[slot] = len(self.made)
-            self.made.append(Made(_held(spec.dtype), spec.shape, spec.strides))
-
-    def _source(self, slot: int) -> Source:
-        assert self.binding is not None
+    def _slot(self, slot: int) -> int:
+        """A slot of the graph's binding, renumbered."""
         if slot < self.binding.inputs:
-            return Source("input", slot)
-        if slot in self.places:
-            return Source("made", self.places[slot])
-        tensor = self.constants[slot]
-        return Source("weight", self.weight(tensor, _held(tensor.dtype)))
+            return slot
+        if slot in self.made:
+            return self.made[slot]
+        return self._weight(self.constants[slot], dtype_of(self.constants[slot].dtype))
 
-    def _output(self, value: object) -> Output:
+    def _weight(self, tensor: torch.Tensor, held: DType) -> int:
+        return len(self.shapes) + len(self.made) + self.weight(tensor, held)
+
+    def _output(self, value: object) -> View:
         """The source of a model output."""
         if not isinstance(value, Tensor):
             raise UnsupportedError("the model cannot be archived", why="one of its outputs is not a tensor.")
         kind, place = self.graph.segment.lookup.places.get(value, ("known", 0))
+        held = held_in(value.elem)
         if kind == "input":
-            return _whole(Source("input", place), self.shapes[place], row_major(self.shapes[place]))
+            return self._input(place, held)
         if kind == "known":
             assert value.known is not None
             tensor = to_torch(to_held(value.known, value.elem)).reshape(value.known.shape)
-            return _whole(
-                Source("weight", self.weight(tensor, held_in(value.elem).name)), tensor.shape, tensor.stride()
-            )
-        assert self.binding is not None
+            return View(self._weight(tensor, held), _spec(tensor, held))
         view = self.binding.outputs[place]
         assert isinstance(view, View)
-        source = self._source(view.slot)
-        spec = view.spec or self.binding.made.get(view.slot)
-        if spec is not None:
-            return Output(source, spec.shape, spec.strides, spec.offset if view.spec is not None else 0)
-        if source.kind == "input":
-            return _whole(source, self.shapes[source.index], row_major(self.shapes[source.index]))
+        slot = self._slot(view.slot)
+        if view.spec is not None:
+            return View(slot, view.spec)
+        if view.slot in self.binding.made:
+            return View(slot, replace(self.binding.made[view.slot], offset=0))
+        if slot < len(self.shapes):
+            return self._input(slot, held)
         tensor = self.constants[view.slot]
-        return _whole(source, tensor.shape, tensor.stride())
+        return View(slot, _spec(tensor, dtype_of(tensor.dtype)))
 
-    def _positive(self, sizes: Mapping[Var, object]) -> tuple[Dim, ...]:
+    def _input(self, number: int, held: DType) -> View:
+        shape = self.shapes[number]
+        return View(number, TensorSpec(shape, tuple(row_major(shape)), held))
+
+    def _positive(self, sizes: Sequence[Var]) -> tuple[Dim, ...]:
         """The sizes that must be positive: all of them, if some are symbolic."""
         if not sizes or self.graph.segment.graph is None:
             return ()
@@ -182,19 +181,8 @@ class _Recorder:
         return tuple(found)
 
 
-def _whole(source: Source, shape: Sequence[Dim], strides: Sequence[Dim]) -> Output:
-    return Output(source, tuple(shape), tuple(strides), 0)
-
-
-def _held(dtype: torch.dtype) -> str:
-    return dtype_of(dtype).name
-
-
-def _place(place: tuple[object, ...]) -> tuple[int, int]:
-    match place:
-        case ("size", int(port), int(axis)):
-            return port, axis
-    raise UnsupportedError("the model cannot be archived", why=f"a symbolic size comes from {place!r}.")
+def _spec(tensor: torch.Tensor, held: DType) -> TensorSpec:
+    return TensorSpec(tuple(tensor.shape), tuple(tensor.stride()), held)
 
 
 def _prepared(c: Compilation, shapes: Sequence[Sequence[Dim]]) -> dict[int, torch.Tensor]:

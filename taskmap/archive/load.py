@@ -21,8 +21,8 @@ from taskmap.archive.file import WEIGHTS, ArchiveFile, digest
 from taskmap.archive.machine import default_threads, difference, have_openmp
 from taskmap.archive.manifest import (
     FORMAT,
-    ArchivedPlan,
     Manifest,
+    PlanRecord,
     PortRecord,
     document_of,
     machine_from,
@@ -30,9 +30,10 @@ from taskmap.archive.manifest import (
     read_format,
 )
 from taskmap.archive.place import CpuPlace, Place, Runs, address_of
-from taskmap.archive.plan import MadeTensor, PlanSizes, Resolved, Shape, sound_plans
+from taskmap.archive.plan import PlanSizes, Resolved, Shape, sound_plans
 from taskmap.backend.cpu.team import PARALLEL, have_team, load_team
 from taskmap.backend.image import load_image
+from taskmap.backend.program.binding import View
 from taskmap.backend.program.executable import TimedRun
 from taskmap.ir.errors import InputError
 from taskmap.ir.util.lazy import lazily
@@ -55,7 +56,7 @@ _HELD = {
 class _Ready:
     """A plan that can be run at given sizes."""
 
-    plan: ArchivedPlan
+    plan: PlanRecord
     resolved: Resolved
     run: Runs
     constants: array[int]
@@ -102,11 +103,11 @@ class ArchivedModel:
         ordered = in_order([p.name for p in self.inputs], (), args, named, ascii)
         given = [_held(p, x) for p, x in zip(self.inputs, ordered, strict=True)]
         ready = self._for(tuple(x.shape for x in given))
-        made = [_new(m) for m in ready.resolved.made]
+        made = [_new(size) for size in ready.resolved.made]
         if ready.plan.program.steps:
-            self.place.run(ready.run, ready.plan.io, given, made, ready.resolved.dims, ready.constants)
-        taken: set[int] = set()
-        return [self._output(p, i, ready, given, made, taken) for i, p in enumerate(self.outputs)]
+            self.place.run(ready.run, ready.plan.binding.io, given, made, ready.resolved.dims, ready.constants)
+        arrays, taken = [*given, *made], set[int]()
+        return [self._output(p, i, ready, arrays, taken) for i, p in enumerate(self.outputs)]
 
     def has_plan(self, shapes: Sequence[Shape]) -> bool:
         """True if a plan accepts inputs of these shapes. Raises ArchiveError for a plan that contradicts itself."""
@@ -116,7 +117,7 @@ class ArchivedModel:
             return False
         return True
 
-    def timed_runs(self) -> list[tuple[ArchivedPlan, deque[TimedRun]]]:
+    def timed_runs(self) -> list[tuple[PlanRecord, deque[TimedRun]]]:
         """With ``profile``: the seconds of every step in the latest runs, by plan."""
         return [(self.manifest.plans[i], run.runs) for i, run in self._runs.items()]
 
@@ -127,7 +128,7 @@ class ArchivedModel:
         if len(self._ready) >= _MOST_SHAPES:
             self._ready.clear()
         # A plan for exactly these sizes comes first.
-        for number in sorted(range(len(self._sizes)), key=lambda i: bool(self._sizes[i].plan.sizes)):
+        for number in sorted(range(len(self._sizes)), key=lambda i: bool(self._sizes[i].plan.binding.dims)):
             try:
                 resolved = self._sizes[number].resolve(shapes)
             except ValueError as error:
@@ -147,25 +148,29 @@ class ArchivedModel:
                 self._runs[number] = self.place.executable(plan)
             except ValueError as error:
                 raise self.file.error("contradicts itself", str(error)) from error
-        constants = array("q", [self.place.weights + self.manifest.weights[w].offset for w in plan.constants])
+        weights = [self.manifest.weights[slot - plan.weights_from] for slot in plan.binding.constants]
+        constants = array("q", [self.place.weights + w.offset for w in weights])
         return _Ready(plan, resolved, self._runs[number], constants)
 
     def _output(
-        self, port: PortRecord, number: int, ready: _Ready, given: list[Array], made: list[Array], taken: set[int]
+        self, port: PortRecord, number: int, ready: _Ready, arrays: Sequence[Array], taken: set[int]
     ) -> Array:
         """Output ``number``; memory that is made becomes the first output's that lies there, and ``taken``."""
-        view = ready.resolved.outputs[number]
-        memory: Any = {"input": given, "made": made}.get(view.source.kind)
-        if memory is None:
-            w = self.manifest.weights[view.source.index]
-            base: Any = self._weights[w.offset : w.offset + w.bytes]
+        view = ready.plan.binding.outputs[number]
+        assert isinstance(view, View)
+        assert view.spec is not None
+        shape, strides, offset = ready.resolved.outputs[number]
+        dtype, slot = numpy_dtype(_HELD[view.spec.dtype.name]), view.slot
+        if slot < len(arrays):
+            base: Any = arrays[slot]
         else:
-            base = memory[view.source.index]
-        array = np.ndarray(view.shape, numpy_dtype(_HELD[view.held]), base, view.offset, view.strides)
-        is_its_own = view.source.kind == "made" and view.source.index not in taken
+            w = self.manifest.weights[slot - len(arrays)]
+            base = self._weights[w.offset : w.offset + w.bytes]
+        x = np.ndarray(shape, dtype, base, offset * dtype.itemsize, [n * dtype.itemsize for n in strides])
+        is_its_own = slot in ready.plan.binding.made and slot not in taken
         if is_its_own:
-            taken.add(view.source.index)
-        return _seen(array, port, is_its_own)
+            taken.add(slot)
+        return _seen(x, port, is_its_own)
 
 
 def load(
@@ -267,7 +272,7 @@ def _held(port: PortRecord, value: Any) -> Array:
     ):
         text = ", ".join("?" if n is None else str(n) for n in shape)
         raise InputError(f"the input {port.name!a} has shape {list(x.shape)}", why=f"the model takes [{text}].")
-    held = numpy_dtype(_HELD[port.held])
+    held = numpy_dtype(_HELD[port.held.name])
     x = x.view(np.int64) if wanted == np.uint64 else x.astype(held, copy=False)
     return (
         np.require(x, requirements=["C", "A"]) if x.dtype.isnative else x.astype(x.dtype.newbyteorder("="), order="C")
@@ -281,8 +286,8 @@ def _seen(x: Array, port: PortRecord, is_its_own: bool) -> Array:
     return x if is_its_own else x.copy()
 
 
-def _new(m: MadeTensor) -> Array:
-    """Memory for a tensor, aligned to a cache line."""
-    memory = np.empty(m.bytes + _CACHE_LINE, np.uint8)
+def _new(size: int) -> Array:
+    """Memory for a tensor of ``size`` bytes, aligned to a cache line."""
+    memory = np.empty(size + _CACHE_LINE, np.uint8)
     start = -address_of(memory) % _CACHE_LINE
-    return memory[start : start + m.bytes]
+    return memory[start : start + size]

@@ -11,11 +11,13 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from taskmap.backend.program.binding import Binding, DimSource, TensorSpec, View, axis_of
 from taskmap.backend.program.memory_plan import ALIGNMENT, MemoryPlan, MemoryRegion
 from taskmap.backend.program.structure import BufferKind, Launch, Program, ProgramBuffer
-from taskmap.ir.nodes import Dim, Var
+from taskmap.ir.nodes import Dim, Expr, Var
+from taskmap.ir.types import ALL_DTYPES, DType, dtype_named
 from taskmap.ir.util.lazy import lazily
 from taskmap.util.codec import FLAG, TEXT, Codec, Json, many, matching, one_of, optional, parsed, record, row, whole
 from taskmap.util.size_codec import size_codec
@@ -32,8 +34,6 @@ _kernel_codec: Callable[[str], Codec[CudaSource]] = lazily("taskmap.archive.kern
 FORMAT = 1
 KINDS = ("cpu", "cuda", "cuda-sim")
 """The targets of archives: the last two hold kernels of a GPU."""
-HELD = ("f64", "f32", "f16", "bf16", "i64", "i32", "i16", "i8", "u8", "bool")
-"""The types of tensors in memory."""
 DTYPES = (
     *("float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint64", "uint32", "uint16"),
     *("uint8", "bool", "int4", "uint4", "int2", "uint2", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2"),
@@ -69,7 +69,7 @@ class PortRecord:
 
     name: str
     dtype: str
-    held: str
+    held: DType
     shape: tuple[int | str | None, ...] | None
 
 
@@ -87,7 +87,7 @@ class KernelObject:
 class Weight:
     """``bytes`` bytes at ``offset`` of the weights: a tensor with a shape, and strides in elements."""
 
-    held: str
+    held: DType
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     offset: int
@@ -96,56 +96,29 @@ class Weight:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """A tensor of a call: input ``index``, weight ``index``, or the ``index``-th tensor that the plan makes."""
+class PlanRecord:
+    """One compiled graph for inputs of these shapes: a program, and the binding of its buffers to arrays.
 
-    kind: str
-    index: int
-
-
-@dataclass(frozen=True, slots=True)
-class Made:
-    """A tensor that a call makes."""
-
-    held: str
-    shape: tuple[Dim, ...]
-    strides: tuple[Dim, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Output:
-    """A result: a view of ``source``, with strides and offset in elements."""
-
-    source: Source
-    shape: tuple[Dim, ...]
-    strides: tuple[Dim, ...]
-    offset: Dim
-
-
-@dataclass(frozen=True, slots=True)
-class ArchivedPlan:
-    """One graph for inputs of these shapes.
-
-    ``sizes``: for each symbolic size, the input and axis that it is read from, or an expression in the sizes before
-    it. ``positive`` sizes must be positive, and all ``checks`` (eq or ge, a, b) must hold. ``launch``: the functions
-    that run the program's segments; only for a CPU. ``io`` and ``constants``: the entries of the program's tables.
-    ``work``: the minimum of bytes that each step moves, and its arithmetic operations; empty if they depend on
-    symbolic sizes.
+    ``positive`` sizes must be positive, and all ``checks`` (eq or ge, a, b) must hold. The binding's slots are the
+    model's inputs, then the tensors that a call makes, then the archive's weights; every output has a spec. ``launch``:
+    the functions that run the program's segments; only for a CPU. ``work``: the minimum of bytes that each step moves,
+    and its arithmetic operations; empty if they depend on symbolic sizes.
     """
 
-    sizes: dict[Var, tuple[int, int] | Dim]
     shapes: tuple[tuple[Dim, ...], ...]
     positive: tuple[Dim, ...]
     checks: tuple[tuple[str, Dim, Dim], ...]
     program: Program
     memory: MemoryPlan
+    binding: Binding
     launch: tuple[str, ...]
-    made: tuple[Made, ...]
-    io: tuple[Source, ...]
-    constants: tuple[int, ...]
-    outputs: tuple[Output, ...]
     schedules: tuple[str, ...] = ()
     work: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def weights_from(self) -> int:
+        """The slot of the archive's first weight."""
+        return self.binding.inputs + len(self.binding.made)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +132,7 @@ class Manifest:
     objects: tuple[KernelObject, ...]
     weights: tuple[Weight, ...]
     weight_bytes: int
-    plans: tuple[ArchivedPlan, ...] = field(default=())
+    plans: tuple[PlanRecord, ...] = field(default=())
     kernels: Mapping[str, CudaSource] = field(default_factory=dict)
 
     def to_json(self) -> bytes:
@@ -232,18 +205,15 @@ def span(shape: Sequence[int], strides: Sequence[int]) -> int:
     return 0 if 0 in shape else 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
 
 
-def item_bytes(held: str) -> int:
-    """The size of an element in memory."""
-    return 1 if held == "bool" else int(held.lstrip("bfiu")) // 8
-
-
 _SHA256 = matching(_HEX, "a SHA-256")
-_HELD = one_of(HELD)
+_NAMES = one_of([t.name for t in ALL_DTYPES])
+_HELD: Codec[DType] = Codec(lambda dtype: dtype.name, lambda j: dtype_named(_NAMES.read(j)))
 _WHOLES = many(whole())
 _PORT_SIZE: Codec[int | str | None] = Codec(
     lambda size: size, lambda j: None if j.value is None else j.text() if isinstance(j.value, str) else j.number()
 )
 _PORTS = many(record(PortRecord, name=TEXT, dtype=one_of(DTYPES), held=_HELD, shape=optional(many(_PORT_SIZE))))
+_AS_SHAPE = "as long as the shape"
 _SYMBOLS = many(matching(_SYMBOL, "the name of a kernel"))
 _OBJECTS = many(record(KernelObject, entry=TEXT, bytes=whole(), sha256=_SHA256, symbols=_SYMBOLS))
 
@@ -262,7 +232,7 @@ def _weights(total: int) -> Codec[tuple[Weight, ...]]:
     def check(w: Weight, j: Json) -> None:
         if w.offset % ALIGNMENT or w.offset + w.bytes > total:
             raise ValueError(f"{j.path} does not lie within the weights.")
-        if len(w.shape) != len(w.strides) or span(w.shape, w.strides) * item_bytes(w.held) > w.bytes:
+        if len(w.shape) != len(w.strides) or span(w.shape, w.strides) * w.held.bytes > w.bytes:
             raise ValueError(f"{j.path} is larger than its bytes.")
 
     one = record(
@@ -282,26 +252,19 @@ class _Known:
     kernels: Mapping[str, CudaSource] | None = None
 
     @property
-    def plan(self) -> Codec[ArchivedPlan]:
+    def plan(self) -> Codec[PlanRecord]:
         """One plan, with everything that it refers to in range."""
         return Codec(self._write, self._read)
 
-    def _parts(self, variables: Mapping[str, Var], buffers: int, made: int) -> dict[str, Codec[Any]]:
-        """The fields of a plan over its symbolic sizes, with this many buffers and tensors that it makes."""
-        size = size_codec(variables)
+    def _program(self, size: Codec[Dim], buffers: int) -> dict[str, Codec[Any]]:
+        """The fields of a plan besides its binding; ``buffers``: the number of its program's."""
         sizes = many(size)
         symbol = TEXT.where(self.symbols.__contains__, "the name of a kernel of the archive")
-        source, views = self._source(made), {"shape": sizes, "strides": sizes}
         kinds = one_of([k.value for k in BufferKind if k is not BufferKind.TENSOR])
         return {
             "shapes": many(sizes),
             "positive": sizes,
             "checks": many(row(one_of(("eq", "ge")), size, size)),
-            "made": many(
-                record(Made, held=_HELD, **views).where(
-                    lambda m: len(m.shape) == len(m.strides) <= _MOST_RANK, "as long as the shape", at="strides"
-                )
-            ),
             "buffers": many(
                 record(ProgramBuffer, kind=Codec(lambda k: k.value, lambda j: BufferKind(kinds.read(j))), bytes=size)
             ),
@@ -322,75 +285,125 @@ class _Known:
             ),
             "places": many(row(whole(), whole(), whole())),
             "launch": many(symbol),
-            "io": many(source).where(  # weights are read-only and belong among the constants
-                lambda io: all(s.kind != "weight" for s in io), "of inputs and of tensors that the plan makes"
-            ),
-            "constants": many(whole(0, len(self.weights))),
-            "outputs": many(
-                record(Output, source=source, **views, offset=size).where(
-                    lambda o: len(o.shape) == len(o.strides), "as long as the shape", at="strides"
-                )
-            ),
         }  # fmt: skip
 
-    def _write(self, p: ArchivedPlan) -> dict[str, Any]:
-        variables = {f"n{i}": var for i, var in enumerate(p.sizes)}
+    def _made(self, size: Codec[Dim]) -> Codec[tuple[TensorSpec, ...]]:
+        one = record(TensorSpec, held=_HELD.of("dtype"), shape=many(size), strides=many(size))
+        return many(one.where(lambda m: len(m.shape) == len(m.strides) <= _MOST_RANK, _AS_SHAPE, at="strides"))
+
+    def _tables(self, size: Codec[Dim], made: Sequence[TensorSpec]) -> dict[str, Codec[Any]]:
+        """The fields of a binding that name slots; ``made``: the tensors that a call makes."""
+        held = [p.held for p in self.inputs] + [m.dtype for m in made] + [w.held for w in self.weights]
+        starts = {"input": 0, "made": len(self.inputs), "weight": len(self.inputs) + len(made)}
+        ends = dict(zip(starts, (*list(starts.values())[1:], len(held)), strict=True))
+        weights = starts["weight"]
+
+        def slot_from(j: Json) -> int:
+            kind, number = j.several(2)
+            start = starts[kind.one_of(tuple(starts))]
+            return start + number.number(0, ends[kind.text()] - start)
+
+        def source(slot: int) -> list[Any]:
+            kind = next(k for k in reversed(starts) if starts[k] <= slot < ends[k])
+            return [kind, slot - starts[kind]]
+
+        slots = Codec(source, slot_from)
+        views = record(_Shaped, shape=many(size), strides=many(size), offset=size)
+        views = views.where(lambda v: len(v.shape) == len(v.strides), _AS_SHAPE, at="strides")
+
+        def view(j: Json) -> View:
+            slot, shaped = slots.read(j.field("source")), views.read(j)
+            return View(slot, TensorSpec(shaped.shape, shaped.strides, held[slot], shaped.offset))
+
+        return {
+            "io": many(slots).where(  # weights are read-only and belong among the constants
+                lambda io: all(slot < weights for slot in io), "of inputs and of tensors that the plan makes"
+            ),
+            "constants": many(Codec(lambda slot: slot - weights, lambda j: weights + j.number(0, len(self.weights)))),
+            "outputs": many(Codec(lambda v: {"source": source(v.slot), **views.write(v.spec)}, view)),
+        }
+
+    def _write(self, p: PlanRecord) -> dict[str, Any]:
+        b = p.binding
+        variables = {f"n{i}": var for i, (var, _) in enumerate(b.dims)}
         size = size_codec(variables)
         places = [(buffer, *place) for buffer, place in p.memory.places.items()]
         held: dict[str, Any] = {"regions": p.memory.regions, "places": places}
         held |= {"buffers": p.program.buffers, "steps": p.program.steps}
-        parts = self._parts(variables, len(p.program.buffers), len(p.made))
-        written = {key: part.write(held[key] if key in held else getattr(p, key)) for key, part in parts.items()}
+        made = tuple(b.made.values())
+        fields = self._program(size, len(p.program.buffers))
         sizes = {
-            f"n{i}": list(at) if isinstance(at, tuple) else size.write(at) for i, at in enumerate(p.sizes.values())
+            name: size.write(at) if isinstance(at, (int, Expr)) else axis_of(at)
+            for name, (_, at) in zip(variables, b.dims, strict=True)
         }
-        return {"sizes": sizes, **written}
+        return {
+            "sizes": sizes,
+            **{key: part.write(held[key] if key in held else getattr(p, key)) for key, part in fields.items()},
+            "made": self._made(size).write(made),
+            **{key: part.write(getattr(b, key)) for key, part in self._tables(size, made).items()},
+        }
 
-    def _read(self, j: Json) -> ArchivedPlan:
-        variables, sizes = self._variables(j.field("sizes"))
-        buffers, made = (len(j.field(name).items()) for name in ("buffers", "made"))
-        parts = self._parts(variables, buffers, made)
-        found = {key: part.read(j.field(key)) for key, part in parts.items()}
+    def _read(self, j: Json) -> PlanRecord:
+        dims = self._dims(j.field("sizes"))
+        size = size_codec({var.name: var for var, _ in dims})
+        found = {key: c.read(j.field(key)) for key, c in self._program(size, len(j.field("buffers").items())).items()}
         if [len(s) for s in found["shapes"]] != [len(p.shape or ()) for p in self.inputs]:
             raise ValueError(f"{j.path} does not match the model's inputs.")
-        program = Program(found.pop("buffers"), found.pop("steps"), tuple(variables.values()))
+        program = Program(found.pop("buffers"), found.pop("steps"), tuple(var for var, _ in dims))
         memory = MemoryPlan(found.pop("regions"), _places(j, found.pop("places"), program), {})
         if any(region >= len(memory.regions) for region, _ in memory.places.values()):
             raise ValueError(f"{j.path} places a buffer in an unknown region.")
         if self.kernels is not None:
             _check_launches(self.kernels, program)
-        plan = ArchivedPlan(sizes=sizes, program=program, memory=memory, **found)
+        made = self._made(size).read(j.field("made"))
+        tables = {key: part.read(j.field(key)) for key, part in self._tables(size, made).items()}
+        binding = array_binding(len(self.inputs), dims, made, **tables)
+        plan = PlanRecord(program=program, memory=memory, binding=binding, **found)
         launches = len(program.segments()) if self.kernels is None else 0
         counts = (len(program.io), len(program.constants), launches)
-        if counts != (len(plan.io), len(plan.constants), len(plan.launch)):
+        if counts != (len(binding.io), len(binding.constants), len(plan.launch)):
             raise ValueError(f"{j.path} has tables whose lengths differ from its program's.")
-        if len(plan.outputs) != len(self.outputs):
-            raise ValueError(f"{j.path} makes {len(plan.outputs)} outputs, but the model has {len(self.outputs)}.")
+        if len(binding.outputs) != len(self.outputs):
+            raise ValueError(f"{j.path} makes {len(binding.outputs)} outputs, but the model has {len(self.outputs)}.")
         return plan
 
-    def _variables(self, j: Json) -> tuple[dict[str, Var], dict[Var, tuple[int, int] | Dim]]:
+    def _dims(self, j: Json) -> tuple[tuple[Var, DimSource], ...]:
         if not isinstance(j.value, dict) or not all(_VARIABLE.fullmatch(name) for name in j.value):
             raise j.wrong("an object of sizes")
-        names = {name: Var(name) for name in j.value}
-        found: dict[Var, tuple[int, int] | Dim] = {}
-        for name, var in names.items():
+        found: dict[Var, DimSource] = {}
+        for name in j.value:
             size = j.field(name)
             if not isinstance(size.value, list) or (size.value and isinstance(size.value[0], str)):
-                found[var] = size_codec({v.name: v for v in found}).read(size)
+                found[Var(name)] = size_codec({v.name: v for v in found}).read(size)
                 continue
             port, axis = size.several(2)
             number = port.number(0, len(self.inputs))
-            found[var] = (number, axis.number(0, len(self.inputs[number].shape or ())))
-        return names, found
+            found[Var(name)] = ("size", number, axis.number(0, len(self.inputs[number].shape or ())))
+        return tuple(found.items())
 
-    def _source(self, made: int) -> Codec[Source]:
-        counts = {"input": len(self.inputs), "made": made, "weight": len(self.weights)}
 
-        def read(j: Json) -> Source:
-            kind, number = j.several(2)
-            return Source(kind.one_of(tuple(counts)), number.number(0, counts[kind.text()]))
+class _Shaped(NamedTuple):
+    """The part of a view's spec that a plan says."""
 
-        return Codec(lambda source: [source.kind, source.index], read)
+    shape: tuple[Dim, ...]
+    strides: tuple[Dim, ...]
+    offset: Dim
+
+
+def array_binding(
+    inputs: int,
+    dims: tuple[tuple[Var, DimSource], ...],
+    made: Sequence[TensorSpec],
+    io: tuple[int, ...],
+    constants: tuple[int, ...],
+    outputs: tuple[View, ...],
+) -> Binding:
+    """The binding of a program to arrays: slots are ``inputs``, then those ``made``, then weights, as far as they are
+    named. No call is extern, and inputs are row-major."""
+    specs = dict(enumerate(made, inputs))
+    named = (*specs, *constants, *(view.slot for view in outputs))
+    slots = max(inputs, *(slot + 1 for slot in named), 0)
+    return Binding(inputs, dims, slots, specs, {}, tuple(specs), io, constants, (), outputs)
 
 
 def _places(j: Json, places: Sequence[tuple[int, int, int]], program: Program) -> dict[int, tuple[int, int]]:

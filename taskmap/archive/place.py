@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from numpy.typing import NDArray
 
 from taskmap.archive.machine import running_on
-from taskmap.archive.manifest import ArchivedPlan, Source
+from taskmap.archive.manifest import PlanRecord
 from taskmap.backend.program.cpu_launcher import CpuLauncher
 from taskmap.backend.program.executable import Executable
 from taskmap.backend.program.launch_c import launch_sources
@@ -27,15 +27,15 @@ class Place(Protocol):
     @property
     def weights(self) -> int: ...
 
-    def executable(self, plan: ArchivedPlan) -> Runs:
+    def executable(self, plan: PlanRecord) -> Runs:
         """A plan, ready to run; ValueError if it is not the plan that the archive's native code runs."""
         ...
 
     def run(
-        self, runs: Runs, io: Sequence[Source], given: Sequence[Array], made: Sequence[Array], dims: Sequence[int],
+        self, runs: Runs, io: Sequence[int], given: Sequence[Array], made: Sequence[Array], dims: Sequence[int],
         constants: array[int],
     ) -> None:  # fmt: skip
-        """Run a plan on host arrays: ``io`` lists the tensors of its table; the results are then in ``made``."""
+        """Run a plan on host arrays: ``io`` lists the slots of its table; the results are then in ``made``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class CpuPlace:
     profile: bool
     same_version: bool
 
-    def executable(self, plan: ArchivedPlan) -> Runs:
+    def executable(self, plan: PlanRecord) -> Runs:
         """The plan with its launch sequence. Raises ValueError if the launch sequence belongs to another plan."""
         if self.profile:
             return SequenceExecutable(plan.program, plan.memory, CpuLauncher(plan.program, self.addresses), single=True)
@@ -63,18 +63,17 @@ class CpuPlace:
         return Executable(plan.program, plan.memory, {**self.addresses, **functions})
 
     def run(
-        self, runs: Runs, io: Sequence[Source], given: Sequence[Array], made: Sequence[Array], dims: Sequence[int],
+        self, runs: Runs, io: Sequence[int], given: Sequence[Array], made: Sequence[Array], dims: Sequence[int],
         constants: array[int],
     ) -> None:  # fmt: skip
         """Run the plan on ``threads`` threads."""
         with running_on(self.threads):
-            runs(addresses_of(io, given, made), dims, constants)
+            runs(addresses_of(io, [*given, *made]), dims, constants)
 
 
-def addresses_of(io: Sequence[Source], given: Sequence[Array], made: Sequence[Array]) -> array[int]:
-    """A table of the addresses of arrays."""
-    behind = {"input": given, "made": made}
-    return array("q", [address_of(behind[s.kind][s.index]) for s in io])
+def addresses_of(io: Sequence[int], arrays: Sequence[Array]) -> array[int]:
+    """A table of the addresses of arrays, by their slots."""
+    return array("q", [address_of(arrays[slot]) for slot in io])
 
 
 def address_of(x: Array) -> int:

@@ -6,66 +6,52 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from taskmap.archive.manifest import ArchivedPlan, Manifest, Source, Weight, item_bytes, span
+from taskmap.archive.manifest import Manifest, PlanRecord, Weight, span
+from taskmap.backend.program.binding import Place, Places, View, axis_of
 from taskmap.backend.program.sizes import sizes_function
 from taskmap.backend.program.structure import BufferKind
 from taskmap.ir.errors import CodegenError
-from taskmap.ir.nodes import Dim
+from taskmap.ir.nodes import Dim, Expr
+from taskmap.ir.types import DType
 
 Shape = tuple[int, ...]
 MOST_BYTES = 1 << 46
 """The limit on a tensor's size in bytes, beyond any machine's memory."""
-
-
-@dataclass(frozen=True, slots=True)
-class MadeTensor:
-    """A tensor that a call makes: its type in memory, and its size in bytes."""
-
-    held: str
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class OutputView:
-    """A result: ``strides`` and ``offset`` in bytes."""
-
-    source: Source
-    held: str
-    shape: Shape
-    strides: Shape
-    offset: int
+_INVALID = (ArithmeticError, ValueError, TypeError)
+"""Errors of sizes that are evaluated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """A plan at known sizes; ``dims`` are the values of its symbolic sizes."""
+    """A plan at known sizes: the values of its symbolic sizes, the bytes of each tensor made, the places of outputs."""
 
     dims: Shape
-    made: tuple[MadeTensor, ...]
-    outputs: tuple[OutputView, ...]
+    made: tuple[int, ...]
+    outputs: tuple[Place, ...]
 
 
 class PlanSizes:
-    """All sizes of a plan as one function of its symbolic sizes."""
+    """All sizes of a plan as functions of its symbolic sizes."""
 
-    def __init__(self, plan: ArchivedPlan, held: Sequence[str], weights: Sequence[Weight]) -> None:
+    def __init__(self, plan: PlanRecord, held: Sequence[DType], weights: Sequence[Weight]) -> None:
         """``held``: the inputs' types in memory. Raises ValueError for sizes that cannot be computed."""
         self.plan, self.held, self.weights = plan, held, weights
+        self._views = [v for v in plan.binding.outputs if isinstance(v, View) and v.spec is not None]
         self._buffers = [b.bytes for b in plan.program.buffers]
         self._factors = [r.factor for r in plan.memory.regions]
         self._checked = [d for _, a, b in plan.checks for d in (a, b)]
-        views = [d for m in plan.made for d in (*m.shape, *m.strides)]
-        views += [d for o in plan.outputs for d in (*o.shape, *o.strides, o.offset)]
         shapes = [d for s in plan.shapes for d in s]
-        flat: list[Dim] = [*shapes, *plan.positive, *self._checked, *self._buffers, *self._factors, *views]
+        dims = plan.binding.dims
+        names = [var for var, _ in dims]
         try:
-            self._flat = sizes_function(flat, plan.program.dims)
-            known = list(plan.sizes)
+            self._accepts = sizes_function([*shapes, *plan.positive, *self._checked], names)
+            self._memory = sizes_function([*self._buffers, *self._factors], names)
+            self._places = Places(plan.binding)
             self._dims = [
-                at if isinstance(at, tuple) else sizes_function([at], known[:k])
-                for k, at in enumerate(plan.sizes.values())
+                sizes_function([at], names[:k]) if isinstance(at, (int, Expr)) else axis_of(at)
+                for k, (_, at) in enumerate(dims)
             ]
-        except (CodegenError, SyntaxError, MemoryError, RecursionError) as error:
+        except (*_INVALID, CodegenError, SyntaxError, MemoryError, RecursionError) as error:
             raise ValueError(f"its sizes cannot be computed: {error}.") from error
 
     def resolve(self, shapes: Sequence[Shape]) -> Resolved | None:
@@ -78,47 +64,40 @@ class PlanSizes:
             return None
         try:
             dims = self._values(shapes)
-            values = list(self._flat(dims))
-        except (ArithmeticError, ValueError, TypeError) as error:
+            asked = list(self._accepts(dims))
+            memory = self._memory(dims)
+            places = self._places.resolve(dims)
+        except _INVALID as error:
             raise ValueError(f"its sizes cannot be computed: {error}.") from error
         if any(type(n) is not int or abs(n) >= MOST_BYTES for n in dims):
             raise ValueError("one of its sizes is invalid.")
-
-        def take(count: int) -> list[int]:
-            taken = values[:count]
-            del values[:count]
-            return taken
-
-        if take(sum(map(len, shapes))) != [n for s in shapes for n in s]:
+        given = [n for s in shapes for n in s]
+        positive = len(given) + len(plan.positive)
+        if asked[: len(given)] != given or any(n < 1 for n in asked[len(given) : positive]):
             return None
-        if any(n < 1 for n in take(len(plan.positive))) or not self._holds(take(len(self._checked))):
+        if not self._holds(asked[positive:]):
             return None
-        if any(type(n) is not int or not 0 <= n < MOST_BYTES for n in values):
+        values = [n for shape, strides, offset in places.values() for n in (*shape, *strides, offset)]
+        if any(type(n) is not int or not 0 <= n < MOST_BYTES for n in (*memory, *values)):
             raise ValueError("one of its sizes is invalid.")
-        buffers, factors = take(len(self._buffers)), take(len(self._factors))
-        made = []
-        for m in plan.made:
-            elements = span(take(len(m.shape)), take(len(m.shape)))
-            made.append(MadeTensor(m.held, elements * item_bytes(m.held)))
-        sizes = {
-            "input": [prod(s) * item_bytes(h) for s, h in zip(shapes, self.held, strict=True)],
-            "made": [m.bytes for m in made],
-            "weight": [w.bytes for w in self.weights],
-        }
-        if max(max(s, default=0) for s in sizes.values()) >= MOST_BYTES:
+        inputs = [prod(s) * h.bytes for s, h in zip(shapes, self.held, strict=True)]
+        made = [span(*places[slot][:2]) * spec.dtype.bytes for slot, spec in plan.binding.made.items()]
+        sizes = [*inputs, *made, *(w.bytes for w in self.weights)]
+        if max(sizes, default=0) >= MOST_BYTES:
             raise ValueError("one of its tensors is too large.")
-        self._check_buffers(buffers, factors, sizes)
-        outputs = []
-        for o in plan.outputs:
-            shape, strides = tuple(take(len(o.shape))), tuple(take(len(o.shape)))
-            (offset,) = take(1)
-            outputs.append(self._view(o.source, shape, strides, offset, sizes))
-        return Resolved(dims, tuple(made), tuple(outputs))
+        self._check_buffers(memory[: len(self._buffers)], memory[len(self._buffers) :], sizes)
+        for view in self._views:
+            shape, strides, offset = places[id(view)]
+            assert view.spec is not None
+            if (offset + span(shape, strides)) * view.spec.dtype.bytes > sizes[view.slot]:
+                raise ValueError("one of its outputs lies outside its tensor.")
+        return Resolved(dims, tuple(made), tuple(places[id(view)] for view in self._views))
 
     def _values(self, shapes: Sequence[Shape]) -> Shape:
         """The values of the symbolic sizes."""
         found: list[int] = []
         for at in self._dims:
+            assert at is not None
             found += [shapes[at[0]][at[1]]] if isinstance(at, tuple) else at(found)
         return tuple(found)
 
@@ -126,15 +105,13 @@ class PlanSizes:
         pairs = zip(self.plan.checks, values[::2], values[1::2], strict=True)
         return all(a == b if op == "eq" else a >= b for (op, _, _), a, b in pairs)
 
-    def _check_buffers(self, buffers: Sequence[int], factors: Sequence[int], sizes: dict[str, list[int]]) -> None:
-        program, memory = self.plan.program, self.plan.memory
-        behind = dict(zip(program.io, self.plan.io, strict=True))
-        behind |= {b: Source("weight", w) for b, w in zip(program.constants, self.plan.constants, strict=True)}
+    def _check_buffers(self, buffers: Sequence[int], factors: Sequence[int], sizes: Sequence[int]) -> None:
+        program, memory, binding = self.plan.program, self.plan.memory, self.plan.binding
+        behind = dict(zip((*program.io, *program.constants), (*binding.io, *binding.constants), strict=True))
         for number, (buffer, size) in enumerate(zip(program.buffers, buffers, strict=True)):
             if buffer.kind is not BufferKind.ARENA:
-                source = behind[number]
-                there = sizes[source.kind][source.index]
-                fits = size == there if source.kind == "input" else size <= there
+                slot = behind[number]
+                fits = size == sizes[slot] if slot < binding.inputs else size <= sizes[slot]
             elif number in memory.places:
                 region, offset = memory.places[number]
                 fits = offset * factors[region] + size <= memory.regions[region].units * factors[region]
@@ -143,23 +120,13 @@ class PlanSizes:
             if not fits:
                 raise ValueError(f"its buffer {number} of {size} bytes does not fit into its place.")
 
-    def _view(
-        self, source: Source, shape: Shape, strides: Shape, offset: int, sizes: dict[str, list[int]]
-    ) -> OutputView:
-        held = {"input": self.held, "made": [m.held for m in self.plan.made], "weight": [w.held for w in self.weights]}
-        kind = held[source.kind][source.index]
-        width = item_bytes(kind)
-        if (offset + span(shape, strides)) * width > sizes[source.kind][source.index]:
-            raise ValueError("one of its outputs lies outside its tensor.")
-        return OutputView(source, kind, shape, tuple(s * width for s in strides), offset * width)
-
 
 def sound_plans(manifest: Manifest) -> tuple[PlanSizes, ...]:
     """The sizes of all plans. Raises ValueError for a plan that contradicts itself."""
     held = [p.held for p in manifest.inputs]
     found = tuple(PlanSizes(plan, held, manifest.weights) for plan in manifest.plans)
     for sizes in found:
-        if not sizes.plan.sizes and sizes.resolve(tuple(map(_known, sizes.plan.shapes))) is None:
+        if not sizes.plan.binding.dims and sizes.resolve(tuple(map(_known, sizes.plan.shapes))) is None:
             raise ValueError("a plan does not accept the shapes that it names.")
     return found
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from taskmap.archive.manifest import ArchivedPlan, Manifest, Source
+from taskmap.archive.manifest import Manifest, PlanRecord
 from taskmap.archive.place import Array, Runs, address_of, addresses_of
 from taskmap.backend.image import load_image
 from taskmap.backend.program.sequence import SequenceExecutable
@@ -30,18 +30,17 @@ class SimPlace:
     workers: int
     profile: bool
 
-    def executable(self, plan: ArchivedPlan) -> Runs:
+    def executable(self, plan: PlanRecord) -> Runs:
         """The plan as launches."""
         launcher = SimLauncher(plan.program, self.kernels, self.workers)
         return SequenceExecutable(plan.program, plan.memory, launcher, self.profile)
 
     def run(
-        self, runs: Runs, io: Sequence[Source], given: Sequence[Array], made: Sequence[Array], dims: Sequence[int],
+        self, runs: Runs, io: Sequence[int], given: Sequence[Array], made: Sequence[Array], dims: Sequence[int],
         constants: array[int],
     ) -> None:  # fmt: skip
         """Run the plan. Raises SimulationError, and IndexOutOfRangeError."""
-        usable = [_aligned(x) for x in given]
-        runs(addresses_of(io, usable, made), dims, constants)
+        runs(addresses_of(io, [*map(_aligned, given), *made]), dims, constants)
 
 
 def sim_place(manifest: Manifest, objects: Sequence[bytes], address: int, workers: int, profile: bool) -> SimPlace:

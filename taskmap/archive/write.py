@@ -32,6 +32,7 @@ from taskmap.graph.importers.onnx.read.elements import held_in, numpy_type
 from taskmap.graph.importers.onnx.read.protos import shown
 from taskmap.graph.importers.onnx.read.values import Tensor
 from taskmap.ir.errors import InputError, TaskmapError, UnsupportedError
+from taskmap.ir.types import DType
 from taskmap.onnx.engines import compiled_by
 from taskmap.onnx.model import OnnxModel
 from taskmap.onnx.points import Segment
@@ -216,7 +217,7 @@ class ArchiveWriter:
         compiled = [k for graph in graphs if graph.compilation is not None for k in graph.compilation.kernels.values()]
         self.sources = {k.source.symbol: k.source for k in compiled if isinstance(k.source, CudaSource)}
 
-    def weight(self, tensor: torch.Tensor, held: str) -> int:
+    def weight(self, tensor: torch.Tensor, held: DType) -> int:
         """The number of a constant tensor among the weights."""
         tensor = tensor.detach().resolve_neg()
         size = span(tensor.shape, tensor.stride()) * tensor.element_size()
@@ -278,5 +279,5 @@ def _objects(binaries: Sequence[Binary], suffix: str) -> tuple[list[KernelObject
 
 def _port(port: Port, elem: int) -> PortRecord:
     return PortRecord(
-        port.name, numpy_type(elem).name, held_in(elem).name, None if port.type is None else port.type.shape
+        port.name, numpy_type(elem).name, held_in(elem), None if port.type is None else port.type.shape
     )  # fmt: skip

@@ -10,7 +10,6 @@ Reading order:
     random_order       random operators run in the model's order
     assemble           a plan and its kernels become programs: buffers, slots, steps
     sharing, aliases   results that share memory, as data and as traced by PyTorch
-    binding            ties a program's buffers to tensors, as data
     runtime            calls a compiled graph: tensors in, tensors out
     output_pool        memory of large outputs, reused
     frozen             frozen parameters: constants computed once, and again after a change

@@ -11,12 +11,11 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from taskmap.backend.program.binding import Binding, ExternBinding, Output, Result, TensorSpec, View
 from taskmap.backend.program.structure import BufferKind, ExternCall, Launch, Program, ProgramBuffer, Step
-from taskmap.compile.binding import Binding, ExternBinding, Output, Result, TensorSpec, View
 from taskmap.compile.index_names import indexing_lines, indexing_text
 from taskmap.compile.sharing import Aliases, Shared
 from taskmap.graph.fusion.planning import Group, Plan
-from taskmap.graph.importers.torch.types import torch_dtype
 from taskmap.graph.nodes import Graph, Node
 from taskmap.ir.construct import product, static_size
 from taskmap.ir.nodes import Dim, Expr
@@ -34,13 +33,17 @@ class GroupKernel:
 
 @dataclass(frozen=True, slots=True)
 class BoundProgram:
-    """A program and the binding of its buffers to tensors. ``given``: roots whose tensors the prepare program made.
+    """A program, the binding of its buffers to tensors, the tensors of constant slots, and the function of each extern
+    call.
 
-    ``origins`` names, for each step of the program, the group or extern node that it came from.
+    ``origins`` names, for each step of the program, the group or extern node that it came from. ``given``: roots whose
+    tensors the prepare program made.
     """
 
     program: Program
     binding: Binding
+    fixed: Mapping[int, torch.Tensor]
+    calls: tuple[ExternFunction, ...]
     origins: tuple[Group | Node, ...]
     given: tuple[Node, ...] = ()
 
@@ -216,12 +219,12 @@ class _Assembler:
             allocate=timeline.allocate[0],
             io=tuple(self.slots[roots[b]] for b in program.io),
             constants=tuple(self.slots[roots[b]] for b in program.constants),
-            fixed=self.fixed,
             externs=bindings,
             outputs=tuple(views),
             hidden=aliases.hidden,
         )
-        return BoundProgram(program, binding, tuple(self.steps), self.given)
+        calls = tuple(map(self.pieces.extern_function, externs))
+        return BoundProgram(program, binding, self.fixed, calls, tuple(self.steps), self.given)
 
     def root(self, node: Node) -> Node:
         """The node whose storage holds the value."""
@@ -269,7 +272,7 @@ class _Assembler:
             strides = [
                 e if static_size(n) == 1 else s for n, s, e in zip(node.shape, strides, node.strides, strict=True)
             ]
-        return TensorSpec(node.shape, tuple(strides), torch_dtype(node.dtype), placement.offset)
+        return TensorSpec(node.shape, tuple(strides), node.dtype, placement.offset)
 
     def view(self, node: Node) -> View:
         """A node's tensor, for an extern call or the caller."""
@@ -301,7 +304,7 @@ class _Assembler:
 
     def _shared(self, shared: Shared, outputs: Sequence[Node | None], made: Sequence[Output]) -> View:
         """A result that is a view of an argument or of another result."""
-        spec = TensorSpec(shared.shape, shared.strides, torch_dtype(shared.dtype), shared.offset)
+        spec = TensorSpec(shared.shape, shared.strides, shared.dtype, shared.offset)
         if shared.argument is not None:
             return View(shared.argument, spec)
         assert shared.result is not None
@@ -323,7 +326,6 @@ class _Assembler:
             results.append(Result(self.slot(part), item, spec))
         return ExternBinding(
             name=node.origin.operator or node.op,
-            call=self.pieces.extern_function(node),
             reads=tuple(self.view(n) for n in node.inputs),
             results=tuple(results),
             allocate=timeline.allocate[number + 1],

@@ -15,8 +15,9 @@ from typing import Any
 
 import torch
 
-from taskmap.compile.binding import Binding, View
-from taskmap.compile.runtime import CompiledGraph, Place
+from taskmap.backend.program.binding import Place, View
+from taskmap.compile.assemble import BoundProgram
+from taskmap.compile.runtime import CompiledGraph
 from taskmap.targets.platform import Capturer, Runs
 from taskmap.targets.streams import is_capturing
 
@@ -46,14 +47,14 @@ class ReplayedGraph(CompiledGraph):
 
     def __init__(
         self,
-        binding: Binding,
+        bound: BoundProgram,
         executable: Runs,
         device: torch.device,
         alignment: int | None,
         capturer: Capturer,
         constant_inputs: frozenset[int],
     ) -> None:
-        super().__init__(binding, executable, device, alignment)
+        super().__init__(bound, executable, device, alignment)
         self._capturer: Capturer | None = capturer
         self._constant = constant_inputs
         self._seen: set[Key] = set()
@@ -126,7 +127,7 @@ class ReplayedGraph(CompiledGraph):
             places = self.places(dims)
             return self.results(self._taken_out(recording, values, places), places, dims)
 
-    def _taken_out(self, recording: Recording, values: list[Any], places: dict[Any, Place]) -> list[Any]:
+    def _taken_out(self, recording: Recording, values: list[Any], places: dict[int, Place]) -> list[Any]:
         """All slots: the caller's arguments, and copies of the tensors that contain results."""
         slots = [*values[: self.binding.inputs], *recording.values[self.binding.inputs :]]
         for slot in {out.slot for out in self.binding.outputs if isinstance(out, View)}:

@@ -112,15 +112,13 @@ def _callable(
     """
 
     def runs(part: BoundProgram) -> CompiledGraph:
-        return CompiledGraph(part.binding, ready.executables[part.program], platform.device, platform.alignment)
+        return CompiledGraph(part, ready.executables[part.program], platform.device, platform.alignment)
 
     capturer = None if constant_inputs is None else platform.capturer()
     main = runs(parts.main)
     if capturer is not None and constant_inputs is not None:
         executable = ready.executables[parts.main.program]
-        main = ReplayedGraph(
-            parts.main.binding, executable, platform.device, platform.alignment, capturer, constant_inputs
-        )
+        main = ReplayedGraph(parts.main, executable, platform.device, platform.alignment, capturer, constant_inputs)
     if parts.prepare is None:
         return main
     return FrozenGraph(main, runs(parts.prepare), parts.watched, ready.differ)

@@ -95,7 +95,7 @@ class FrozenGraph:
             self._say(memory)
             values = tuple(self.prepare.run([*args, *self.prepare.tail], self.prepare.constants))
             binding = self.main.binding
-            by_slot = {**binding.fixed, **dict(enumerate(values, binding.inputs))}
+            by_slot = {**self.main.fixed, **dict(enumerate(values, binding.inputs))}
             table = array("q", [by_slot[slot].data_ptr() for slot in binding.constants])
             sources = tuple(args[i].detach() for i in self.watched)
             ready = OnStream(self.main.device, values) if _on_gpu(self.main.device) else None

@@ -12,10 +12,12 @@ import torch
 from torch._C._dynamo import guards
 from torch.autograd import profiler as _profiler
 
+from taskmap.backend.program.binding import Binding, DimSource, Place, Places, View
 from taskmap.backend.program.sizes import sizes_function
-from taskmap.compile.binding import Binding, ExternBinding, TensorSpec, View
+from taskmap.compile.assemble import BoundProgram
 from taskmap.compile.output_pool import SMALLEST, KeptOutputs
 from taskmap.compile.profiling import with_ranges
+from taskmap.graph.importers.torch.types import dtype_of, torch_dtype
 from taskmap.ir.errors import GraphError
 from taskmap.ir.nodes import Dim, Expr, Var
 from taskmap.targets.on_gpu import on_gpu
@@ -24,9 +26,6 @@ from taskmap.util.metrics import COUNTERS
 
 CPU = torch.device("cpu")
 _EMPTY = getattr(guards, "_empty_strided_cpu", None)  # a tenth of the cost of torch.empty_strided
-
-Place = tuple[tuple[int, ...], tuple[int, ...], int]
-"""Shape, strides and offset in elements, all static."""
 
 
 class CompiledGraph:
@@ -37,11 +36,12 @@ class CompiledGraph:
     """
 
     def __init__(
-        self, binding: Binding, executable: Runs, device: torch.device = CPU, alignment: int | None = None
+        self, bound: BoundProgram, executable: Runs, device: torch.device = CPU, alignment: int | None = None
     ) -> None:
         """``alignment``: the address of every tensor used by native code must be a multiple of this many bytes."""
         self._boxed_call = True  # on the instance, where wrappers of callables look for it
-        self.binding = binding
+        self.binding = binding = bound.binding
+        self._calls = bound.calls
         self.executable = executable
         self.device = device
         self._alignment = alignment
@@ -51,9 +51,9 @@ class CompiledGraph:
         self.kept = KeptOutputs()
         self._large = self._specs.large() if device.type == "cpu" else frozenset()
         self.read_dims = _dims_reader(binding)
-        fixed = {slot: t if self._is_usable(t) else self._conform(t, t.stride()) for slot, t in binding.fixed.items()}
-        self.tail: list[torch.Tensor | None] = [fixed.get(i) for i in range(binding.inputs, binding.slots)]
-        self.constants = array("q", [fixed[s].data_ptr() for s in binding.constants if s in fixed])
+        self.fixed = {s: t if self._is_usable(t) else self._conform(t, t.stride()) for s, t in bound.fixed.items()}
+        self.tail: list[torch.Tensor | None] = [self.fixed.get(i) for i in range(binding.inputs, binding.slots)]
+        self.constants = array("q", [self.fixed[s].data_ptr() for s in binding.constants if s in self.fixed])
 
     def __call__(self, args: list[Any]) -> list[Any]:
         """The graph's outputs for ``args``."""
@@ -75,11 +75,11 @@ class CompiledGraph:
         self.execute(values, constants, dims, places)
         return self.results(values, places, dims)
 
-    def places(self, dims: Sequence[int]) -> dict[Any, Place]:
+    def places(self, dims: Sequence[int]) -> dict[int, Place]:
         """The place of everything at these sizes."""
-        return self._specs.static or self._specs.resolve(dims)
+        return self._specs.places.static or self._specs.places.resolve(dims)
 
-    def execute(self, values: list[Any], constants: array[int], dims: Sequence[int], places: dict[Any, Place]) -> None:
+    def execute(self, values: list[Any], constants: array[int], dims: Sequence[int], places: dict[int, Place]) -> None:
         """Run all steps; their results go into their slots of ``values``."""
         binding, specs = self.binding, self._specs
         for slot in specs.checked:
@@ -98,7 +98,7 @@ class CompiledGraph:
         io = array("q", [_address(values[s]) for s in binding.io])
 
         def extern(index: int, io: array[int]) -> None:
-            self._extern(binding.externs[index], values, places, dims)
+            self._extern(index, values, places, dims)
             for entry, slot in enumerate(binding.io):
                 io[entry] = _address(values[slot])
 
@@ -110,7 +110,7 @@ class CompiledGraph:
             self._with_ranges = with_ranges(self.executable)
         return self._with_ranges
 
-    def results(self, values: list[Any], places: dict[Any, Place], dims: Sequence[int]) -> list[Any]:
+    def results(self, values: list[Any], places: dict[int, Place], dims: Sequence[int]) -> list[Any]:
         """The graph's results, given all slots."""
         specs = self._specs
         if specs.plain is not None:
@@ -121,17 +121,18 @@ class CompiledGraph:
             results[i] = results[whole].as_strided(shape, strides, offset)  # a copy begins at the start of its storage
         return results[: specs.visible]
 
-    def _extern(self, step: ExternBinding, values: list[Any], places: dict[Any, Place], dims: Sequence[int]) -> None:
-        result: Any = step.call([_view(view, values, places) for view in step.reads], dims)
+    def _extern(self, index: int, values: list[Any], places: dict[int, Place], dims: Sequence[int]) -> None:
+        step = self.binding.externs[index]
+        result: Any = self._calls[index]([_view(view, values, places) for view in step.reads], dims)
         for part in step.results:
             tensor = result if part.item is None else result[part.item]
             if part.spec is not None:
                 shape, strides, _ = places[part.slot]
-                if tuple(tensor.shape) != shape or tensor.dtype != part.spec.dtype:
+                if tuple(tensor.shape) != shape or dtype_of(tensor.dtype) != part.spec.dtype:
                     raise GraphError(
                         f"{step.name} returned {tensor.dtype}{list(tensor.shape)}",
                         where=step.where or None,
-                        why=f"it was compiled to return {part.spec.dtype}{list(shape)}.",
+                        why=f"it was compiled to return {torch_dtype(part.spec.dtype)}{list(shape)}.",
                     )
                 if tensor.stride() != strides or tensor.is_neg() or not self._is_usable(tensor):
                     tensor = self._conform(tensor, strides)
@@ -140,7 +141,7 @@ class CompiledGraph:
             values[slot] = None
         for slot in step.allocate:
             shape, strides, _ = places[slot]
-            values[slot] = self._empty(shape, strides, self.binding.made[slot].dtype)
+            values[slot] = self._empty(shape, strides, torch_dtype(self.binding.made[slot].dtype))
 
     def _is_usable(self, tensor: torch.Tensor) -> bool:
         """True if native code can use the tensor in place. A tensor without dimensions may be on the CPU."""
@@ -163,7 +164,7 @@ class CompiledGraph:
         made = tensor.clone()
         return made if made.stride() == tensor.stride() else self._conform(tensor, tensor.stride())
 
-    def _output(self, out: View | Dim | None, values: list[Any], places: dict[Any, Place], dims: Sequence[int]) -> Any:
+    def _output(self, out: View | Dim | None, values: list[Any], places: dict[int, Place], dims: Sequence[int]) -> Any:
         if isinstance(out, View):
             if out.of is not None:
                 return None
@@ -173,17 +174,14 @@ class CompiledGraph:
 
 
 class _Specs:
-    """A binding's specs by slot (or by their view), resolved once if no size is symbolic."""
+    """The decisions of a call that depend on a binding alone."""
 
     def __init__(self, binding: Binding) -> None:
+        self.places = Places(binding)
         self.checked = tuple(binding.checked)
-        self.allocate = [(slot, binding.made[slot].dtype) for slot in binding.allocate]
+        self.allocate = [(slot, torch_dtype(binding.made[slot].dtype)) for slot in binding.allocate]
         self.outputs = binding.outputs
         dims = [var for var, _ in binding.dims]
-        specs: dict[Any, TensorSpec] = {**binding.checked, **binding.made}
-        views = [v for step in binding.externs for v in step.reads] + [v for v in self.outputs if isinstance(v, View)]
-        specs.update({id(v): v.spec for v in views if v.spec is not None})
-        specs.update({r.slot: r.spec for step in binding.externs for r in step.results if r.spec is not None})
         self.sizes = {out: sizes_function([out], dims) for out in self.outputs if isinstance(out, Expr)}
         self.parts = [(i, o.of, o) for i, o in enumerate(self.outputs) if isinstance(o, View) and o.of is not None]
         # If every result is a whole slot, a call has nothing to decide.
@@ -191,27 +189,12 @@ class _Specs:
         seen = self.outputs[: self.visible]
         plain = [o.slot for o in seen if isinstance(o, View) and o.spec is None and not o.copy]
         self.plain = plain if len(plain) == len(seen) else None
-        self._ranks = [(key, len(spec.shape)) for key, spec in specs.items()]
-        flat: list[Dim] = [d for s in specs.values() for d in (*s.shape, *s.strides, s.offset)]
-        self._flat = sizes_function(flat, dims)
-        self.static: dict[Any, Place] | None = None if dims else self.resolve(())
 
     def large(self) -> frozenset[int]:
         """The slots for which reusing memory pays: large ones of static size."""
-        static = self.static or {}
+        static = self.places.static or {}
         sizes = {slot: math.prod(static[slot][0]) * dtype.itemsize for slot, dtype in self.allocate if slot in static}
         return frozenset(slot for slot, size in sizes.items() if size >= SMALLEST)
-
-    def resolve(self, dims: Sequence[int]) -> dict[Any, Place]:
-        """The static shape, strides and offset of every spec."""
-        flat = self._flat(dims)
-        places: dict[Any, Place] = {}
-        at = 0
-        for key, rank in self._ranks:
-            middle, end = at + rank, at + 2 * rank
-            places[key] = (flat[at:middle], flat[middle:end], flat[end])
-            at = end + 1
-        return places
 
 
 def _dims_reader(binding: Binding) -> Callable[[Sequence[Any]], tuple[int, ...]]:
@@ -222,7 +205,7 @@ def _dims_reader(binding: Binding) -> Callable[[Sequence[Any]], tuple[int, ...]]
     return reader
 
 
-def _dim_text(var: Var, source: tuple[object, ...]) -> str:
+def _dim_text(var: Var, source: DimSource) -> str:
     match source:
         case ("input", int(i)):
             return f"int(a[{i}])"
@@ -249,7 +232,7 @@ def _allocator(device: torch.device) -> Callable[..., torch.Tensor]:
     return lambda shape, strides, dtype: torch.empty_strided(shape, strides, dtype=dtype, device=device)
 
 
-def _view(view: View, values: list[Any], places: dict[Any, Place]) -> torch.Tensor:
+def _view(view: View, values: list[Any], places: dict[int, Place]) -> torch.Tensor:
     base: torch.Tensor = values[view.slot]
     if view.spec is None:
         return base

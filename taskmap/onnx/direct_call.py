@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from taskmap.compile.binding import View
+from taskmap.backend.program.binding import Place, View
 from taskmap.compile.frozen import FrozenGraph
 from taskmap.compile.output_pool import SMALLEST
-from taskmap.compile.runtime import CompiledGraph, Place
+from taskmap.compile.runtime import CompiledGraph
 from taskmap.graph.importers.onnx.read.elements import held_alike, numpy_type
 from taskmap.graph.importers.onnx.read.values import Tensor
 from taskmap.ir.nodes import Dim

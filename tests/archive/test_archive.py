@@ -51,10 +51,10 @@ def test_one_archive_serves_all_sizes(files: Path, batch: int) -> None:
 
 def test_a_plan_for_the_very_sizes_comes_first(files: Path) -> None:
     model = taskmap.load(files / "mlp.taskmap", profile=True)
-    assert [bool(p.sizes) for p in model.manifest.plans] == [True, False, False]
+    assert [bool(p.binding.dims) for p in model.manifest.plans] == [True, False, False]
     model(np.zeros((4, 8), np.float32))
     model(np.zeros((5, 8), np.float32))
-    assert [(p.shapes[0][0] if not p.sizes else "all", len(runs)) for p, runs in model.timed_runs()] == [
+    assert [(p.shapes[0][0] if not p.binding.dims else "all", len(runs)) for p, runs in model.timed_runs()] == [
         (4, 1),
         ("all", 1),
     ]
@@ -159,7 +159,7 @@ def test_weights_lie_once_and_aligned(files: Path) -> None:
     assert manifest.to_json() == file.manifest
     contents = [bytes(file.entry(WEIGHTS)[w.offset : w.offset + w.bytes]) for w in manifest.weights]
     assert len({w.offset for w in manifest.weights}) == len(set(contents))
-    assert sum(p.constants.count(0) for p in manifest.plans) >= 2  # plans share them
+    assert sum(p.binding.constants.count(p.weights_from) for p in manifest.plans) >= 2  # plans share them
 
 
 def test_threads_may_call_at_once(files: Path) -> None:

@@ -76,7 +76,7 @@ def run_archive(a: argparse.Namespace, kept: Path | None = None) -> int | None:
 
 def _is_general(model: ArchivedModel) -> bool:
     """True if the single plan of a kept model serves all sizes."""
-    return all(plan.sizes for plan in model.manifest.plans)
+    return all(plan.binding.dims for plan in model.manifest.plans)
 
 
 def _refuse(a: argparse.Namespace) -> None:

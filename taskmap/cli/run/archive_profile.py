@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 from taskmap.archive.load import ArchivedModel
-from taskmap.archive.manifest import ArchivedPlan
+from taskmap.archive.manifest import PlanRecord
 from taskmap.backend.cpu.peaks import measured_peaks
 from taskmap.backend.program.executable import TimedRun
 from taskmap.backend.program.structure import Launch
@@ -66,7 +66,7 @@ def _roofline(peaks: Peaks | None, step: Mapping[str, Any]) -> float | None:
     return peaks.seconds(step["operations"], step["bytes"], narrow, bool(narrow)) / float(step["seconds"])
 
 
-def _steps(plan: ArchivedPlan, runs: Sequence[TimedRun]) -> list[dict[str, Any]]:
+def _steps(plan: PlanRecord, runs: Sequence[TimedRun]) -> list[dict[str, Any]]:
     if not runs:
         return []
     found = []
