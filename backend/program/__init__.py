@@ -6,9 +6,9 @@
     memory_plan   one arena for all temporary buffers
     arena         reused arenas
     launch_c      the launch sequence as generated C
-    executable    a program on the CPU, ready to be called
-    sequence      a program run step by step, for GPUs and the simulator
-    host_launch   its launcher on the CPU
+    sequence      the compiled launch sequence, called
+    executable    a program, ready to be called: by its sequence, or step by step through a launcher
+    host_launch   the launcher of a CPU
     pages, watch  memory watched for writes, by page or by hash
 
 Imports ``ir`` and ``backend``'s own counters, library and store.

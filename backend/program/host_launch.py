@@ -16,18 +16,14 @@ from taskmap.ir.errors import IndexOutOfRangeError
 
 @dataclass(slots=True, eq=False)
 class HostLauncher:
-    """A Launcher (see sequence.py) of compiled C kernels; ``addresses`` maps their symbols to their loaded addresses.
+    """A Launcher (see executable.py) of compiled C kernels; ``addresses`` maps their symbols to their loaded addresses.
     ``threads`` is the number of OpenMP threads that kernels use; None leaves the process's number."""
 
     program: Program
     addresses: Mapping[str, int]
     threads: int | None = None
-    _functions: dict[str, Callable[..., None]] = field(init=False)
+    _functions: dict[str, Callable[..., None]] = field(init=False, default_factory=dict)
     _arenas: ArenaPool = field(init=False, default_factory=ArenaPool)
-
-    def __post_init__(self) -> None:
-        launches = {step.symbol: step for step in self.program.steps if isinstance(step, Launch)}
-        self._functions = {symbol: _function(step, self.addresses[symbol]) for symbol, step in launches.items()}
 
     def check(self, out_of_range: Callable[[int], IndexOutOfRangeError]) -> None:
         """Nothing to check: a launch raises its own errors."""
@@ -40,10 +36,13 @@ class HostLauncher:
         """Runs the kernel of a step; False if it met an index out of range."""
         taken = self.program.steps[step]
         assert isinstance(taken, Launch)
+        function = self._functions.get(taken.symbol)
+        if function is None:
+            function = self._functions[taken.symbol] = _function(taken, self.addresses[taken.symbol])
         error = ctypes.c_int(0)
         flag = (ctypes.addressof(error),) if taken.needs_error else ()
         with openmp_threads(self.threads):
-            self._functions[taken.symbol](*addresses, *sizes, *flag)
+            function(*addresses, *sizes, *flag)
         return error.value == 0
 
     def give(self, arena: Arena) -> None:

@@ -30,16 +30,14 @@ _TABLES = (
 _PARAMETERS = ", ".join(kind + name for kind, name in _TABLES)
 
 
-def launch_sources(
-    program: Program, plan: MemoryPlan, *, single: bool = False, threads: int | None = None
-) -> list[KernelSource]:
-    """One function for each run of launches, in order; ``single`` makes every launch a run of its own.
+def launch_sources(program: Program, plan: MemoryPlan, *, threads: int | None = None) -> list[KernelSource]:
+    """One function for each run of launches between extern calls, in order.
 
     ``threads``: the number that kernels use; None leaves it to the process's OpenMP runtime.
     """
     position = 0
     sources: list[KernelSource] = []
-    for run in program.segments(single):
+    for run in program.segments():
         if isinstance(run, ExternCall):
             position += 1
             continue

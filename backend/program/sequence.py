@@ -1,156 +1,79 @@
-"""A program run from Python, step by step: for devices whose kernels are launched one at a time.
-
-A Launcher launches the kernels, so the sequence is the same for a GPU and for the simulator.
-"""
+"""The compiled launch sequence of a program on the CPU (see launch_c): one native call between extern calls."""
 
 from __future__ import annotations
 
+import ctypes
 from array import array
-from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from operator import itemgetter
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
 
-from taskmap.backend.program.executable import KEPT_RUNS, Extern, TimedRun
+from taskmap.backend.program.arena import NO_ARENA, ArenaPool
 from taskmap.backend.program.memory_plan import MemoryPlan
-from taskmap.backend.program.sizes import SizesFunction, sizes_function
-from taskmap.backend.program.structure import BufferKind, ExternCall, Launch, Program
-from taskmap.ir.errors import IndexOutOfRangeError, InputError
-from taskmap.ir.nodes import Dim
+from taskmap.backend.program.sizes import sizes_function
+from taskmap.backend.program.structure import ExternCall, Program
+from taskmap.ir.errors import InputError
 
-_NONE = array("q")
-Numbers = Sequence[int]
-
-
-class ProgramRun(Protocol):
-    """One run of a program: its arena's address, launches in order, points in time."""
-
-    arena: int
-
-    def launch(self, step: int, addresses: Numbers, sizes: Numbers) -> None:
-        """Launch the kernel of a step."""
-
-    def now(self) -> Any:
-        """The point in time at which all launches so far have ended."""
-        ...
-
-    def elapsed(self, points: Sequence[Any]) -> tuple[float, ...]:
-        """The seconds between neighbouring points."""
-        ...
-
-    def finish(self) -> None:
-        """Called when all steps have been launched."""
+_Run = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 5)  # releases the interpreter's lock while it runs
+Extern = Callable[[int, "array[int]"], None]
 
 
-class Launcher(Protocol):
-    """Runs the kernels of one program. ``out_of_range`` makes the error of a step."""
+class CompiledSequence:
+    """Runs all steps of a program. ``kernels``: the addresses of its kernels by symbol; ``functions``: those of the
+    functions that launch_sources wrote, in order.
 
-    def check(self, out_of_range: Callable[[int], IndexOutOfRangeError]) -> None:
-        """Raises the errors of earlier runs."""
-
-    def begin(self, arena_bytes: int, out_of_range: Callable[[int], IndexOutOfRangeError]) -> ProgramRun:
-        """A run of the program, with an arena of ``arena_bytes`` bytes. Raises the errors of earlier runs."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """A launch: the entries of the call's address table that it takes, and its sizes."""
-
-    addresses: Callable[[list[int]], tuple[int, ...]]
-    sizes: SizesFunction
-
-
-@dataclass(slots=True, eq=False)
-class SequenceExecutable:
-    """Runs a program through a launcher; called like Executable. Threads may call one at once.
-
-    With ``single`` every step is timed; ``runs`` holds the latest.
+    ``segments``: the compiled functions, and the numbers of extern calls. Threads may call one sequence at once: each
+    call has an arena of its own.
     """
 
-    program: Program
-    plan: MemoryPlan
-    launcher: Launcher
-    single: bool = False
-    runs: deque[TimedRun] = field(init=False, default_factory=lambda: deque(maxlen=KEPT_RUNS))
-    _steps: tuple[_Step | int, ...] = field(init=False)
-    _regions: SizesFunction = field(init=False)
-    _places: tuple[tuple[int, int], ...] = field(init=False)
-    _counts: tuple[int, int, int] = field(init=False)
+    __slots__ = ("_arena_bytes", "_arenas", "_kernels", "_kernels_address", "_needed", "_only", "segments")
 
-    def __post_init__(self) -> None:
-        program = self.program
-        tables = {b: i for i, b in enumerate((*program.io, *program.constants))}
-        temporaries = [b for b, _ in enumerate(program.buffers) if program.buffers[b].kind is BufferKind.ARENA]
-        entries = {**tables, **{b: len(tables) + i for i, b in enumerate(temporaries)}}
-        self._places = tuple(self.plan.places.get(b, (0, 0)) for b in temporaries)
-        factors: list[Dim] = [region.factor for region in self.plan.regions]
-        self._regions = sizes_function([self.plan.bytes, *factors], program.dims)
-        self._counts = (len(program.io), len(program.dims), len(program.constants))
-        self._steps = tuple(
-            step.index
-            if isinstance(step, ExternCall)
-            else _Step(_getter([entries[b] for b in step.buffers]), sizes_function(step.dims, program.dims))
-            for step in program.steps
-        )
-
-    def __call__(
-        self, io: array[int], dims: Numbers = (), constants: array[int] = _NONE, extern: Extern | None = None
+    def __init__(
+        self, program: Program, plan: MemoryPlan, kernels: Mapping[str, int], functions: Sequence[int]
     ) -> None:
-        """Runs all steps on the addresses in ``io`` and ``constants``, in the order of the program's tables.
+        self._kernels = array("q", [kernels[symbol] for symbol in program.symbols])
+        self._kernels_address = self._kernels.buffer_info()[0]
+        self._arena_bytes = sizes_function([plan.bytes], program.dims)
+        self._needed = 0 if program.dims else self._arena_bytes(())[0]
+        self._arenas = ArenaPool()
+        compiled = iter(functions)
+        self.segments: tuple[int | Callable[..., int], ...] = tuple(
+            segment.index if isinstance(segment, ExternCall) else _Run(next(compiled)) for segment in program.segments()
+        )
+        only = self.segments[0] if len(self.segments) == 1 else None
+        self._only = None if isinstance(only, int) else only
 
-        As in Executable, ``extern`` is called with the number of each extern call and with ``io``, in which it may
-        write the addresses of its results. Raises IndexOutOfRangeError, for a GPU that of an earlier call, and
-        InputError.
-        """
-        if (len(io), len(dims), len(constants)) != self._counts:
-            raise self._wrong_counts(len(io), len(dims), len(constants))
-        needed, *factors = self._regions(dims)
-        call = self.launcher.begin(needed, self._out_of_range)
-        rest = [*constants, *self._temporaries(call.arena, factors)]
-        table = [*io, *rest]
-        points = [call.now()] if self.single else None
-        for number, step in enumerate(self._steps):
-            if isinstance(step, _Step):
-                call.launch(number, step.addresses(table), step.sizes(dims))
+    def __call__(self, io: array[int], dims: Sequence[int], constants: array[int], extern: Extern | None) -> int:
+        """0, or 1 plus the step whose data indexed beyond a tensor. Raises InputError for an extern call without
+        ``extern``."""
+        needed, where = self._needed, 0
+        if dims:
+            sizes = array("q", dims)
+            needed, where = self._arena_bytes(dims)[0], sizes.buffer_info()[0]
+        arena = self._arenas.take(needed) if needed else NO_ARENA
+        tables = (
+            arena.address,
+            io.buffer_info()[0],
+            constants.buffer_info()[0],
+            self._kernels_address,
+            where,
+        )
+        try:
+            return self._run(tables, io, extern) if self._only is None else self._only(*tables)
+        finally:
+            if needed:
+                self._arenas.give(arena)
+
+    def _run(self, tables: tuple[int, ...], io: array[int], extern: Extern | None) -> int:
+        for segment in self.segments:
+            if not isinstance(segment, int):
+                failed = segment(*tables)
+                if failed:
+                    return failed
             elif extern is None:
-                raise InputError(f"extern call {step} has nothing to call")
+                raise InputError(f"extern call {segment} has nothing to call")
             else:
-                extern(step, io)
-                table = [*io, *rest]
-            if points is not None:
-                points.append(call.now())
-        call.finish()
-        if points is not None:
-            self.runs.append(TimedRun(tuple(dims), call.elapsed(points)))
-
-    def check(self) -> None:
-        """Raises the errors of earlier runs."""
-        self.launcher.check(self._out_of_range)
+                extern(segment, io)
+        return 0
 
     def release(self) -> None:
-        """Nothing is kept between calls."""
-
-    def _temporaries(self, arena: int, factors: Numbers) -> list[int]:
-        starts: list[int] = []
-        for region, factor in zip(self.plan.regions, factors, strict=True):
-            starts.append(arena)
-            arena += region.units * factor
-        return [starts[region] + offset * factors[region] for region, offset in self._places] if starts else []
-
-    def _wrong_counts(self, *given: int) -> InputError:
-        needed, got = (f"{io} addresses, {d} sizes and {c} constants" for io, d, c in (self._counts, given))
-        return InputError(f"a program that needs {needed} was called with {got}")
-
-    def _out_of_range(self, position: int) -> IndexOutOfRangeError:
-        launch = self.program.steps[position]
-        assert isinstance(launch, Launch)
-        return launch.out_of_range()
-
-
-def _getter(entries: Sequence[int]) -> Callable[[list[int]], tuple[int, ...]]:
-    if len(entries) == 1:
-        only = entries[0]
-        return lambda table: (table[only],)
-    return itemgetter(*entries) if entries else lambda _: ()
+        """Frees the arenas that no call is using; the next call makes new ones."""
+        self._arenas.clear()

@@ -104,14 +104,14 @@ class Program:
         """The kernels that the program calls, each once, in the order of their table."""
         return tuple(dict.fromkeys(s.symbol for s in self.steps if isinstance(s, Launch)))
 
-    def segments(self, single: bool = False) -> list[ExternCall | tuple[Launch, ...]]:
-        """The steps as runs of launches between extern calls; ``single`` makes every launch a run of its own."""
+    def segments(self) -> list[ExternCall | tuple[Launch, ...]]:
+        """The steps as runs of launches between extern calls."""
         runs: list[ExternCall | tuple[Launch, ...]] = []
         for step in self.steps:
             last = runs[-1] if runs else None
             if isinstance(step, ExternCall):
                 runs.append(step)
-            elif isinstance(last, tuple) and not single:
+            elif isinstance(last, tuple):
                 runs[-1] = (*last, step)
             else:
                 runs.append((step,))

@@ -31,7 +31,8 @@ from taskmap import torch_backend
 from taskmap.archive.targets import AbsentGpu
 from taskmap.backend.cuda.compile import SUFFIX, CudaCompiler
 from taskmap.backend.cuda.toolchain import find_cuda_toolchain
-from taskmap.backend.program.executable import Extern, TimedRun
+from taskmap.backend.program.executable import TimedRun
+from taskmap.backend.program.sequence import Extern
 from taskmap.backend.program.structure import ExternCall, Program
 from taskmap.backend.sim import run as simulator
 from taskmap.backend.store.objects import KernelStore

@@ -9,10 +9,10 @@ from threading import Lock
 
 from taskmap.archive.gpus import find_gpu
 from taskmap.archive.manifest import Manifest, PlanRecord
-from taskmap.archive.place import Array, Runs, address_of
+from taskmap.archive.place import Array, address_of
 from taskmap.backend.cuda.launch import CudaLauncher, DeviceKernel, LaunchContext
 from taskmap.backend.cuda.memory import STREAM, DeviceBlock, DeviceMemory
-from taskmap.backend.program.sequence import SequenceExecutable
+from taskmap.backend.program.executable import Executable
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,18 +26,17 @@ class CudaPlace:
     keeps: object = field(repr=False)
     _lock: Lock = field(init=False, default_factory=Lock, repr=False)
 
-    def executable(self, plan: PlanRecord) -> Runs:
+    def executable(self, plan: PlanRecord) -> Executable:
         """The plan as launches."""
         around = LaunchContext(self.memory.allocate, lambda: STREAM)
         launcher = CudaLauncher(plan.program, self.kernels, self.memory.driver, self.memory.device, around)
-        return SequenceExecutable(plan.program, plan.memory, launcher, self.profile)
+        return Executable(plan.program, plan.memory, launcher, single=self.profile)
 
     def run(
-        self, runs: Runs, io: Sequence[int], given: Sequence[Array], made: Sequence[Array], dims: Sequence[int],
+        self, runs: Executable, io: Sequence[int], given: Sequence[Array], made: Sequence[Array], dims: Sequence[int],
         constants: array[int],
     ) -> None:  # fmt: skip
         """Run the plan and wait for it. Raises DeviceError, and IndexOutOfRangeError for this call."""
-        assert isinstance(runs, SequenceExecutable)
         memory = self.memory
         with self._lock:  # calls are serial on the GPU anyway, and each sees its own errors
             memory.driver.ensure_context(memory.device)

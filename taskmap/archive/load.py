@@ -29,12 +29,12 @@ from taskmap.archive.manifest import (
     manifest_from,
     read_format,
 )
-from taskmap.archive.place import CpuPlace, Place, Runs, address_of
+from taskmap.archive.place import CpuPlace, Place, address_of
 from taskmap.archive.plan import PlanSizes, Resolved, Shape, sound_plans
 from taskmap.backend.cpu.team import PARALLEL, have_team, load_team
 from taskmap.backend.image import load_image
 from taskmap.backend.program.binding import View
-from taskmap.backend.program.executable import TimedRun
+from taskmap.backend.program.executable import Executable, TimedRun
 from taskmap.ir.errors import InputError
 from taskmap.ir.util.lazy import lazily
 from taskmap.onnx.named_inputs import as_array, in_order
@@ -58,7 +58,7 @@ class _Ready:
 
     plan: PlanRecord
     resolved: Resolved
-    run: Runs
+    run: Executable
     constants: array[int]
 
 
@@ -77,7 +77,7 @@ class ArchivedModel:
     place: Place = field(init=False, repr=False)
     _weights: memoryview = field(init=False, repr=False)
     _sizes: tuple[PlanSizes, ...] = field(init=False, repr=False)
-    _runs: dict[int, Runs] = field(init=False, repr=False, default_factory=dict)
+    _runs: dict[int, Executable] = field(init=False, repr=False, default_factory=dict)
     _ready: dict[tuple[Shape, ...], _Ready] = field(init=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -152,9 +152,7 @@ class ArchivedModel:
         constants = array("q", [self.place.weights + w.offset for w in weights])
         return _Ready(plan, resolved, self._runs[number], constants)
 
-    def _output(
-        self, port: PortRecord, number: int, ready: _Ready, arrays: Sequence[Array], taken: set[int]
-    ) -> Array:
+    def _output(self, port: PortRecord, number: int, ready: _Ready, arrays: Sequence[Array], taken: set[int]) -> Array:
         """Output ``number``; memory that is made becomes the first output's that lies there, and ``taken``."""
         view = ready.plan.binding.outputs[number]
         assert isinstance(view, View)

@@ -1,13 +1,11 @@
-"""Checks that an archive's kernels run on this machine, and sets the number of threads."""
+"""Checks that an archive's kernels run on this machine."""
 
 from __future__ import annotations
 
-import ctypes
 import os
 import platform
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from importlib import import_module
 
 from taskmap import __version__
@@ -92,18 +90,3 @@ def have_openmp() -> bool:
     except ImportError:
         return False
     return ensure_openmp()
-
-
-@contextmanager
-def running_on(threads: int | None) -> Iterator[None]:
-    """Kernels called within the block use this many threads."""
-    process = ctypes.CDLL(None)
-    if threads is None or not hasattr(process, "omp_set_num_threads"):
-        yield
-        return
-    before = process.omp_get_max_threads()
-    process.omp_set_num_threads(threads)
-    try:
-        yield
-    finally:
-        process.omp_set_num_threads(before)

@@ -9,16 +9,14 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from taskmap.archive.machine import running_on
 from taskmap.archive.manifest import PlanRecord
-from taskmap.backend.program.cpu_launcher import CpuLauncher
+from taskmap.backend.cpu.openmp_threads import openmp_threads
 from taskmap.backend.program.executable import Executable
+from taskmap.backend.program.host_launch import HostLauncher
 from taskmap.backend.program.launch_c import launch_sources
-from taskmap.backend.program.sequence import SequenceExecutable
+from taskmap.backend.program.sequence import CompiledSequence
 
 Array = NDArray[Any]
-Runs = Executable | SequenceExecutable
-"""A plan that can be run."""
 
 
 class Place(Protocol):
@@ -27,12 +25,12 @@ class Place(Protocol):
     @property
     def weights(self) -> int: ...
 
-    def executable(self, plan: PlanRecord) -> Runs:
+    def executable(self, plan: PlanRecord) -> Executable:
         """A plan, ready to run; ValueError if it is not the plan that the archive's native code runs."""
         ...
 
     def run(
-        self, runs: Runs, io: Sequence[int], given: Sequence[Array], made: Sequence[Array], dims: Sequence[int],
+        self, runs: Executable, io: Sequence[int], given: Sequence[Array], made: Sequence[Array], dims: Sequence[int],
         constants: array[int],
     ) -> None:  # fmt: skip
         """Run a plan on host arrays: ``io`` lists the slots of its table; the results are then in ``made``."""
@@ -49,25 +47,25 @@ class CpuPlace:
     profile: bool
     same_version: bool
 
-    def executable(self, plan: PlanRecord) -> Runs:
+    def executable(self, plan: PlanRecord) -> Executable:
         """The plan with its launch sequence. Raises ValueError if the launch sequence belongs to another plan."""
+        program, memory = plan.program, plan.memory
+        launcher = HostLauncher(program, self.addresses)
         if self.profile:
-            return SequenceExecutable(plan.program, plan.memory, CpuLauncher(plan.program, self.addresses), single=True)
-        wanted = [source.symbol for source in launch_sources(plan.program, plan.memory)]
-        if self.same_version and tuple(wanted) != plan.launch:
+            return Executable(program, memory, launcher, single=True)
+        if self.same_version and tuple(source.symbol for source in launch_sources(program, memory)) != plan.launch:
             raise ValueError(
                 "a plan differs from the code that runs it: another build of taskmap wrote it, or it was changed."
             )
-        # The executable looks up the functions by the names that compiling them now would give.
-        functions = {name: self.addresses[there] for name, there in zip(wanted, plan.launch, strict=True)}
-        return Executable(plan.program, plan.memory, {**self.addresses, **functions})
+        functions = [self.addresses[symbol] for symbol in plan.launch]
+        return Executable(program, memory, launcher, CompiledSequence(program, memory, self.addresses, functions))
 
     def run(
-        self, runs: Runs, io: Sequence[int], given: Sequence[Array], made: Sequence[Array], dims: Sequence[int],
+        self, runs: Executable, io: Sequence[int], given: Sequence[Array], made: Sequence[Array], dims: Sequence[int],
         constants: array[int],
     ) -> None:  # fmt: skip
         """Run the plan on ``threads`` threads."""
-        with running_on(self.threads):
+        with openmp_threads(self.threads):
             runs(addresses_of(io, [*given, *made]), dims, constants)
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from taskmap.archive.manifest import Manifest, PlanRecord
-from taskmap.archive.place import Array, Runs, address_of, addresses_of
+from taskmap.archive.place import Array, address_of, addresses_of
 from taskmap.backend.image import load_image
-from taskmap.backend.program.sequence import SequenceExecutable
+from taskmap.backend.program.executable import Executable
 from taskmap.backend.sim.building import SimKernel, use_engine
 from taskmap.backend.sim.launch import SimLauncher
 from taskmap.backend.sim.unit import ENGINE_SYMBOL
@@ -30,13 +30,13 @@ class SimPlace:
     workers: int
     profile: bool
 
-    def executable(self, plan: PlanRecord) -> Runs:
+    def executable(self, plan: PlanRecord) -> Executable:
         """The plan as launches."""
         launcher = SimLauncher(plan.program, self.kernels, self.workers)
-        return SequenceExecutable(plan.program, plan.memory, launcher, self.profile)
+        return Executable(plan.program, plan.memory, launcher, single=self.profile)
 
     def run(
-        self, runs: Runs, io: Sequence[int], given: Sequence[Array], made: Sequence[Array], dims: Sequence[int],
+        self, runs: Executable, io: Sequence[int], given: Sequence[Array], made: Sequence[Array], dims: Sequence[int],
         constants: array[int],
     ) -> None:  # fmt: skip
         """Run the plan. Raises SimulationError, and IndexOutOfRangeError."""

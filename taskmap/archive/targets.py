@@ -19,8 +19,8 @@ from taskmap.backend.cpu.team import PARALLEL
 from taskmap.backend.cuda.compile import SUFFIX, CudaCompiler
 from taskmap.backend.cuda.driver import open_driver
 from taskmap.backend.cuda.toolchain import CudaToolchain, find_cuda_toolchain
-from taskmap.backend.program.executable import Extern, TimedRun
-from taskmap.backend.program.sequence import SequenceExecutable
+from taskmap.backend.program.executable import Executable, TimedRun
+from taskmap.backend.program.sequence import Extern
 from taskmap.backend.program.sizes import sizes_function
 from taskmap.backend.program.structure import BufferKind, ExternCall, Program
 from taskmap.backend.sim.building import build_kernels, engine, engine_file
@@ -158,7 +158,7 @@ class AbsentBuilder(CompiledKernels):
             store = KernelStore(self.platform.store.path)
             built = build_kernels(sources, store, checked=False, counters=COUNTERS.kernels)
             launcher = SimLauncher(program, {k.source.symbol: k for k in built}, torch.get_num_threads())
-            runs[program] = SequenceExecutable(program, programs[program], launcher)
+            runs[program] = Executable(program, programs[program], launcher)
         return LoadedPrograms(runs, None, {symbol: binary.resources for symbol, binary in binaries.items()})
 
 

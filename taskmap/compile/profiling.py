@@ -7,14 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
-from taskmap.backend.program.executable import Executable
-from taskmap.backend.program.host_launch import HostLauncher
-from taskmap.backend.program.sequence import Launcher, ProgramRun, SequenceExecutable
-from taskmap.backend.program.structure import Launch, Program
+from taskmap.backend.program.executable import Executable, Launcher, ProgramRun
+from taskmap.backend.program.structure import Launch
 from taskmap.ir.errors import IndexOutOfRangeError
 from taskmap.targets.platform import Runs
 
@@ -23,20 +20,13 @@ def with_ranges(executable: Runs) -> Runs:
     """An executable that runs the same program step by step, every kernel in a range named `taskmap::` plus the
     operators it computes, with the kernel's symbol as its argument. An executable without steps is returned
     unchanged."""
-    if isinstance(executable, Executable) and not executable.single:
-        inner: Launcher = HostLauncher(executable.program, executable.addresses, executable.threads)
-        return _ranged(executable.program, executable.plan, inner)
-    if isinstance(executable, SequenceExecutable) and not executable.single:
-        return _ranged(executable.program, executable.plan, executable.launcher)
-    return executable  # one that times its steps must keep them in its ``runs``
-
-
-def _ranged(program: Program, plan: Any, inner: Launcher) -> SequenceExecutable:
+    if not isinstance(executable, Executable) or executable.single:
+        return executable  # one that times its steps must keep them in its ``runs``
     names = tuple(
         (f"taskmap::{step.label or step.symbol}", step.symbol) if isinstance(step, Launch) else ("", "")
-        for step in program.steps
+        for step in executable.program.steps
     )
-    return SequenceExecutable(program, plan, _RangedLauncher(inner, names))
+    return Executable(executable.program, executable.plan, _RangedLauncher(executable.launcher, names))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

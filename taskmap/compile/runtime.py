@@ -77,7 +77,7 @@ class CompiledGraph:
 
     def places(self, dims: Sequence[int]) -> dict[int, Place]:
         """The place of everything at these sizes."""
-        return self._specs.places.static or self._specs.places.resolve(dims)
+        return self._specs.static or self._specs.resolve(dims)
 
     def execute(self, values: list[Any], constants: array[int], dims: Sequence[int], places: dict[int, Place]) -> None:
         """Run all steps; their results go into their slots of ``values``."""
@@ -177,7 +177,8 @@ class _Specs:
     """The decisions of a call that depend on a binding alone."""
 
     def __init__(self, binding: Binding) -> None:
-        self.places = Places(binding)
+        places = Places(binding)
+        self.static, self.resolve = places.static, places.resolve
         self.checked = tuple(binding.checked)
         self.allocate = [(slot, torch_dtype(binding.made[slot].dtype)) for slot in binding.allocate]
         self.outputs = binding.outputs
@@ -192,7 +193,7 @@ class _Specs:
 
     def large(self) -> frozenset[int]:
         """The slots for which reusing memory pays: large ones of static size."""
-        static = self.places.static or {}
+        static = self.static or {}
         sizes = {slot: math.prod(static[slot][0]) * dtype.itemsize for slot, dtype in self.allocate if slot in static}
         return frozenset(slot for slot, size in sizes.items() if size >= SMALLEST)
 

@@ -14,7 +14,10 @@ from taskmap.backend.cpu.compile import KernelCompiler
 from taskmap.backend.cpu.toolchain import Toolchain
 from taskmap.backend.program import watch
 from taskmap.backend.program.executable import Executable
+from taskmap.backend.program.host_launch import HostLauncher
 from taskmap.backend.program.launch_c import launch_sources
+from taskmap.backend.program.sequence import CompiledSequence
+from taskmap.backend.program.structure import Program
 from taskmap.backend.store.key import KernelSource
 from taskmap.backend.store.objects import KernelStore
 from taskmap.graph.passes import GraphPass
@@ -85,21 +88,24 @@ class CpuBuilder:
     def finish(self, programs: Programs, prepares: bool, dump: Dump, show: Show) -> LoadedPrograms:
         """The programs with their launch sequences."""
         options = self.options
-        launches = [
-            source
+        sequences = {
+            program: launch_sources(program, places, threads=options.threads)
             for program, places in programs.items()
-            for source in launch_sources(program, places, single=options.profile, threads=options.threads)
-        ]
+            if not options.profile  # timed step by step
+        }
+        launches = [source for sources in sequences.values() for source in sources]
         for source in launches:
             dump.write(f"{source.symbol}.c", f"{source.prelude}\n{source.text}")
         checked = prepares and options.check_frozen
         if checked:
             launches.append(watch.SOURCE)
         loaded = self.compiler.finish(launches, show)
-        executables = {
-            program: Executable(program, places, loaded, single=options.profile, threads=options.threads)
-            for program, places in programs.items()
-        }
+        executables: dict[Program, Executable] = {}
+        for program, places in programs.items():
+            launcher = HostLauncher(program, loaded, options.threads)
+            functions = [loaded[source.symbol] for source in sequences.get(program, ())]
+            sequence = None if options.profile else CompiledSequence(program, places, loaded, functions)
+            executables[program] = Executable(program, places, launcher, sequence, options.profile)
         return LoadedPrograms(executables, loaded[watch.SOURCE.symbol] if checked else None, {})
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ from taskmap.backend.cuda.driver import Driver, open_driver
 from taskmap.backend.cuda.launch import CudaLauncher, DeviceKernel, LaunchContext, Memory
 from taskmap.backend.cuda.nvrtc import nvrtc_version
 from taskmap.backend.cuda.toolchain import CudaToolchain, find_cuda_toolchain
-from taskmap.backend.program.sequence import SequenceExecutable
+from taskmap.backend.program.executable import Executable
 from taskmap.backend.store.objects import KernelStore
 from taskmap.ir.target import Target
 from taskmap.options import Options
@@ -66,11 +66,11 @@ class CudaBuilder(CompiledKernels):
         }
         index = platform.device.index or 0
         executables = {
-            program: SequenceExecutable(
+            program: Executable(
                 program,
                 places,
                 CudaLauncher(program, kernels, driver, index, platform.surroundings),
-                platform.options.profile,
+                single=platform.options.profile,
             )
             for program, places in programs.items()
         }

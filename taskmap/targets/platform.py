@@ -11,8 +11,9 @@ from typing import Protocol
 import torch
 
 from taskmap.backend.cuda.resources import Resources
-from taskmap.backend.program.executable import Extern, TimedRun
+from taskmap.backend.program.executable import TimedRun
 from taskmap.backend.program.memory_plan import MemoryPlan
+from taskmap.backend.program.sequence import Extern
 from taskmap.backend.program.structure import Program
 from taskmap.backend.store.objects import KernelStore
 from taskmap.graph.passes import GraphPass

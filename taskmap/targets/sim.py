@@ -15,7 +15,7 @@ from taskmap.backend.cuda.compile import SUFFIX, compile_cuda
 from taskmap.backend.cuda.resources import Resources
 from taskmap.backend.cuda.source import ALLOWANCES, CudaSource
 from taskmap.backend.cuda.toolchain import find_cuda_toolchain
-from taskmap.backend.program.sequence import SequenceExecutable
+from taskmap.backend.program.executable import Executable
 from taskmap.backend.sim.building import SimKernel, build_kernels
 from taskmap.backend.sim.launch import SimLauncher
 from taskmap.backend.store.objects import KernelStore
@@ -102,7 +102,7 @@ class SimBuilder:
         options = self.platform.options
         workers = options.threads or torch.get_num_threads()
         executables = {
-            program: SequenceExecutable(program, places, SimLauncher(program, kernels, workers), options.profile)
+            program: Executable(program, places, SimLauncher(program, kernels, workers), single=options.profile)
             for program, places in programs.items()
         }
         sources = [kernel.source for kernel in kernels.values()]

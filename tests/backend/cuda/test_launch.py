@@ -15,8 +15,8 @@ from taskmap.backend.cuda.driver import Driver
 from taskmap.backend.cuda.launch import CudaLauncher, DeviceKernel, LaunchContext
 from taskmap.backend.cuda.source import CudaSource
 from taskmap.backend.cuda.tensor_map import MapParameter
+from taskmap.backend.program.executable import Executable
 from taskmap.backend.program.memory_plan import plan_memory
-from taskmap.backend.program.sequence import SequenceExecutable
 from taskmap.backend.program.structure import BufferKind, ExternCall, Launch, Program, ProgramBuffer
 from taskmap.errors import (
     CompilerNotFoundError,
@@ -49,12 +49,12 @@ I, O, A, T, C = BufferKind.INPUT, BufferKind.OUTPUT, BufferKind.ARENA, BufferKin
 AROUND = LaunchContext(lambda size: (ARENA, object()), lambda: 99)
 
 
-def build(api: FakeApi, program: Program, *sources: CudaSource, **how: Any) -> SequenceExecutable:
+def build(api: FakeApi, program: Program, *sources: CudaSource, **how: Any) -> Executable:
     driver = Driver(api)
     kernels = {s.symbol: DeviceKernel(s, driver.load(b"image", s.symbol, "NVRTC 13.0 for sm_90a")) for s in sources}
     single = how.pop("single", False)
     launcher = CudaLauncher(program, kernels, driver, 0, AROUND, **how)
-    return SequenceExecutable(program, plan_memory(program), launcher, single=single)
+    return Executable(program, plan_memory(program), launcher, single=single)
 
 
 def table(*addresses: int) -> array[int]:
@@ -242,8 +242,7 @@ def test_each_launch_is_on_its_own_gpu() -> None:
     current: list[int] = []
     api.on_launch = lambda _: current.append(api.context)
     runs = [
-        SequenceExecutable(program, plan_memory(program), CudaLauncher(program, kernel, driver, gpu, AROUND))
-        for gpu in (0, 1)
+        Executable(program, plan_memory(program), CudaLauncher(program, kernel, driver, gpu, AROUND)) for gpu in (0, 1)
     ]
     for gpu in (0, 1, 1, 0):
         runs[gpu](table(1, 2), (5,))

@@ -15,8 +15,10 @@ from taskmap.backend.cpu.team import PARALLEL, PARALLEL_DECLARATION
 from taskmap.backend.cpu.toolchain import find_toolchain
 from taskmap.backend.program.arena import ArenaPool, allocate_arena
 from taskmap.backend.program.executable import Executable
+from taskmap.backend.program.host_launch import HostLauncher
 from taskmap.backend.program.launch_c import launch_sources
 from taskmap.backend.program.memory_plan import plan_memory
+from taskmap.backend.program.sequence import CompiledSequence
 from taskmap.backend.program.structure import BufferKind, ExternCall, Launch, Program, ProgramBuffer
 from taskmap.backend.store.key import KernelSource
 from taskmap.backend.store.objects import KernelStore
@@ -45,11 +47,15 @@ RANGES = KernelSource(
 """Counts the ranges of a loop: one of all iterations, or some for each thread."""
 
 
-def build(program: Program, kernels: list[KernelSource], folder: Path, **how: object) -> Executable:
+def build(
+    program: Program, kernels: list[KernelSource], folder: Path, single: bool = False, threads: int | None = None
+) -> Executable:
     plan = plan_memory(program)
-    sources = [*kernels, *launch_sources(program, plan, **how)]  # type: ignore[arg-type]
-    loaded = compile_kernels(sources, find_toolchain(), KernelStore(folder / "store"), Counters())
-    return Executable(program, plan, loaded, **how)  # type: ignore[arg-type]
+    launches = [] if single else launch_sources(program, plan, threads=threads)
+    loaded = compile_kernels([*kernels, *launches], find_toolchain(), KernelStore(folder / "store"), Counters())
+    functions = [loaded[source.symbol] for source in launches]
+    sequence = None if single else CompiledSequence(program, plan, loaded, functions)
+    return Executable(program, plan, HostLauncher(program, loaded, threads), sequence, single)
 
 
 def address(*arrays: np.ndarray) -> array[int]:
@@ -98,7 +104,7 @@ def test_extern_calls_run_between_launches_and_give_addresses(tmp_path: Path, si
         ),
     )
     run = build(program, [SCALE, ADD], tmp_path, single=single)
-    assert len(run.steps) == (4 if single else 3)
+    assert len(run.program.steps if run.sequence is None else run.sequence.segments) == (4 if single else 3)
     x, t, y = np.arange(4, dtype=np.float32), np.zeros(4, np.float32), np.zeros(4, np.float32)
     kept = []
 
@@ -110,6 +116,7 @@ def test_extern_calls_run_between_launches_and_give_addresses(tmp_path: Path, si
     run(address(x, t, y, y), extern=extern)
     np.testing.assert_array_equal(y, 0 * x)
     np.testing.assert_array_equal(kept[0], -4 * x)
+    assert [len(timed.seconds) for timed in run.runs] == ([4] if single else [])
     with pytest.raises(InputError, match="extern call 0"):
         run(address(x, t, y, y))
 
