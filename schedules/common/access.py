@@ -12,7 +12,7 @@ from taskmap.ir.builder import Builder
 from taskmap.ir.construct import index, product, static_size
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.lower.flatten import address, strides_of
-from taskmap.ir.nodes import Allocate, Buffer, Dim, Expr, Load, Scope, Var
+from taskmap.ir.nodes import Allocate, Buffer, Dim, Expr, Load, Reduce, Scope, Var
 from taskmap.ir.task import Task
 from taskmap.ir.visit import walk_exprs, walk_stmts
 from taskmap.schedules.common.inline import Inliner, Reader
@@ -90,6 +90,17 @@ def require_count(task: Task, outputs: Sequence[Buffer], shape: Sequence[Dim]) -
             raise ScheduleError(
                 f"output {out!r} of {task.name!r} has another number of elements than the domain of its kernel",
                 why=f"the domain is [{', '.join(map(str, shape))}].",
+                hint="Put it into a kernel of its own.",
+            )
+
+
+def require_pointwise(task: Task, shape: Sequence[Dim]) -> None:
+    """Raises ScheduleError if an output is not of ``shape``'s size, or a reduction would be recomputed at each read."""
+    require_count(task, task.outputs, shape)
+    for stage in task.stages:
+        if any(isinstance(e, Reduce) for e in walk_exprs(stage.body)) and not same_count(stage.shape, shape):
+            raise ScheduleError(
+                f"the reduction {stage.label!r} of {task.name!r} would be recomputed at each of its reads",
                 hint="Put it into a kernel of its own.",
             )
 

@@ -14,13 +14,12 @@ from dataclasses import dataclass, replace
 
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import product, static_size
-from taskmap.ir.errors import ScheduleError
 from taskmap.ir.nodes import Buffer, Call, Dim, Expr, Kernel, LoopKind, Reduce, Var
 from taskmap.ir.printer import print_dim
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.ir.visit import walk_exprs
-from taskmap.schedules.common.access import MemoryStep, accesses, merged_axes, require_count, same_count, storage_order
+from taskmap.schedules.common.access import MemoryStep, accesses, merged_axes, require_pointwise, storage_order
 from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.common.loops import parallel_grid, vector_loop
 from taskmap.schedules.common.positions import position_of, positions_in, store_outputs
@@ -39,8 +38,7 @@ def schedule_pointwise(task: Task, target: Target) -> Kernel:
     Raises ScheduleError if an output has another size, or if a reduction would be recomputed for many elements.
     """
     domain = task.outputs[0]
-    require_count(task, task.outputs, domain.shape)
-    _require_own_reductions(task, domain.shape)
+    require_pointwise(task, domain.shape)
     axes = tuple(Var(f"i{d}") for d in range(domain.rank))
     positions = [(out, positions_in(out, domain, axes)) for out in task.outputs]
     walks = accesses(task, axes, domain.shape, positions)
@@ -68,15 +66,6 @@ def schedule_pointwise(task: Task, target: Target) -> Kernel:
 
 def _product(extents: Sequence[Dim]) -> str:
     return "x".join(map(print_dim, extents)) or "1"
-
-
-def _require_own_reductions(task: Task, shape: Sequence[Dim]) -> None:
-    for stage in task.stages:
-        if any(isinstance(e, Reduce) for e in walk_exprs(stage.body)) and not same_count(stage.shape, shape):
-            raise ScheduleError(
-                f"the reduction {stage.label!r} of {task.name!r} would be recomputed at each of its reads",
-                hint="Put it into a kernel of its own.",
-            )
 
 
 @dataclass(frozen=True, slots=True)

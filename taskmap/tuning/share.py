@@ -45,14 +45,7 @@ def export(records: Iterable[Record], stream: IO[str]) -> int:
 def take(lines: IO[bytes], database: Database, name: str) -> Taken:
     """Add the records in ``lines`` to ``database``, and skip invalid lines."""
     taken = Taken()
-    batch: list[Record] = []
-    for record in _records(lines, taken, name):
-        batch.append(record)
-        if len(batch) >= _BATCH:
-            taken.changed += database.add(batch)
-            batch = []
-    taken.changed += database.add(batch)
-    return taken
+    return _added(_records(lines, taken, name), taken, database)
 
 
 def merge(path: Path, database: Database) -> Taken:
@@ -65,8 +58,12 @@ def merge(path: Path, database: Database) -> Taken:
     except OSError as error:
         raise TuningError("records cannot be read", where=str(path), why=f"{error}.") from error
     taken = Taken()
+    return _added(_of_database(path, taken), taken, database)
+
+
+def _added(records: Iterable[Record], taken: Taken, database: Database) -> Taken:
     batch: list[Record] = []
-    for record in _of_database(path, taken):
+    for record in records:
         batch.append(record)
         if len(batch) >= _BATCH:
             taken.changed += database.add(batch)
