@@ -6,14 +6,18 @@ Of all kernels those that covering.py chooses: TASKMAP_CORNERS=all, or python -m
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from benchmarks.cuda_corners import Tally, merged, written
+from benchmarks import cuda_corners
+from benchmarks.cuda_corners import Proved, finished, main, proved, read, reported
+from benchmarks.support.conditions import Conditions
 from taskmap.ir.errors import CompilerFailedError
 from taskmap.schedules.cuda.matmul.config import MatmulConfig
 from tests.cuda_proof.covering import Candidate, candidates, covered, covering
@@ -125,16 +129,48 @@ def test_the_corners_of_a_space() -> None:
     assert corners_of([]) == {}
 
 
+def record(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((path / "cuda_corners.json").read_text())
+    return found
+
+
 def test_parts_of_a_run_are_joined(tmp_path: Path) -> None:
-    one = Tally(2, 3, {"sm_80": 2, "sm_90a": 3}, 12, 0.25, ["spilled"], [], 7.0)
-    other = Tally(1, 4, {"sm_80": 4, "sm_90a": 4}, 16, 0.5, [], ["wrong"], 8.0)
-    for name, tallies in (("a", {"rows": one}), ("b", {"rows": other, "join": one})):
-        written(tallies, 3, 1, tmp_path / name)
-    found = merged([tmp_path / name / "cuda_corners.json" for name in "ab"])
-    assert found == {
-        "rows": Tally(3, 7, {"sm_80": 6, "sm_90a": 7}, 28, 0.5, ["spilled"], ["wrong"], 15.0), "join": one,
-    }  # fmt: skip
-    assert written({"join": replace(one, spilled=[])}, 2, 1, tmp_path) == 0
-    assert written({"join": one}, 2, 1, tmp_path) == 1
-    assert written(found, 6, 1, tmp_path) == 1
-    assert "1 of 6 subjects were left out" in (tmp_path / "cuda_corners.json").read_text()
+    one = Proved("rows", "rows a", "1", 3, {"sm_80": 2, "sm_90a": 3}, 12, 0.25, ["spilled"], [], 7.0)
+    other = Proved("rows", "rows b", "2", 4, {"sm_80": 4, "sm_90a": 4}, 16, 0.5, [], ["wrong"], 8.0)
+    clean = Proved("join", "join a", "3", 1, {"sm_80": 1, "sm_90a": 1}, 4, 0.1, [], [], 1.0)
+    conditions = Conditions.now(0, 1, 1)
+    for name, found in (("a", [one]), ("b", [other, clean])):
+        assert finished(reported(found, 3, conditions), found, tmp_path / name) == 1
+    assert finished(reported([clean], 1, conditions), [clean], tmp_path / "c") == 0
+    files = [str(tmp_path / name / "cuda_corners.json") for name in "ab"]
+    assert main(["--merge", *files, "--out", str(tmp_path)]) == 1
+    again = read(tmp_path / "cuda_corners.json")
+    assert list(again.values()) == [one, other, clean]
+    rows = record(tmp_path)["rows"]
+    assert rows[0] == ["rows", "2", "7", "6", "7", "1", "28", "0.50", "1", "15"]
+    assert "subjects were left out" in record(tmp_path)["notes"][0]
+
+
+def test_what_has_not_changed_is_not_proved_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A subject whose kernels are the same keeps its results; one that changed or failed is proved; what a run does not
+    get to stays in the file."""
+    some = [s for s in subjects() if s.template in ("gather", "join")][:3]
+    monkeypatch.setattr(cuda_corners, "subjects", lambda: iter(some))
+    how = ["--out", str(tmp_path), "--resume", "--threads", "1"]
+    assert main(how) == 0
+    first = read(tmp_path / "cuda_corners.json")
+    assert [p.subject for p in first.values()] == list(map(str, some))
+    assert all(p.runs == 4 * p.kernels > 0 for p in first.values())
+    assert main([*how, "--seconds", "-1"]) == 0  # nothing is begun
+    assert read(tmp_path / "cuda_corners.json") == first
+    assert "3 of 3 subjects were left out" in record(tmp_path)["notes"][0]
+    unproved = Proof(1)
+    monkeypatch.setattr(unproved, "prove", lambda every: pytest.fail("proved again"))
+    assert [proved(s, unproved, first[str(s)]) for s in some] == list(first.values())
+    failed = replace(first[str(some[0])], failures=["wrong"])
+    for earlier in (failed, replace(first[str(some[0])], digest="other")):
+        again = proved(some[0], Proof(1), earlier)
+        assert again.clean
+        assert again.digest == first[str(some[0])].digest
+    changed = replace(some[0], limits={**some[0].limits, "f16": 1e-9})
+    assert cuda_corners.digest(changed, corners(some[0])) != first[str(some[0])].digest

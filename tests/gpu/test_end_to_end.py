@@ -57,7 +57,7 @@ def rows(out: Path, name: str) -> dict[str, dict[str, Any]]:
 def make_gpu(shared_cache: Path, out: Path, only: Sequence[str], faults: Mapping[str, str], *more: str) -> str:
     """The output of `make gpu` for some cases, with faults; every driver call had the arguments that a driver takes."""
     log = out.with_name("driver.log")
-    arguments = ["--minutes", "15", "--store", os.environ["TASKMAP_CACHE_DIR"], *more, "--only", *only]
+    arguments = ["--minutes", "25", "--store", os.environ["TASKMAP_CACHE_DIR"], *more, "--only", *only]
     environment = {
         "TASKMAP_STAND_IN": str(shared_cache), "STUB_MULTIPROCESSORS": "1", "STUB_LOG": str(log),
         "STUB_FAULTS": ";".join(f"{name}={kind}" for name, kind in faults.items()),
@@ -65,7 +65,7 @@ def make_gpu(shared_cache: Path, out: Path, only: Sequence[str], faults: Mapping
     command = ["make", "gpu", "GPU_STAND_IN=tests.gpu_stand_in.run", f"OUT={out}", f"PYTHON={sys.executable}"]
     done = subprocess.run(
         [*command, f"GPU_ARGS={shlex.join(arguments)}"], cwd=ROOT, env={**os.environ, **environment},
-        capture_output=True, text=True, timeout=1200, check=False,
+        capture_output=True, text=True, timeout=1700, check=False,
     )  # fmt: skip
     assert not log.exists(), log.read_text()
     assert (done.returncode != 0) == bool(faults), done.stdout + done.stderr
