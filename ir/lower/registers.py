@@ -9,7 +9,8 @@ from taskmap.ir import nodes as ir
 from taskmap.ir.construct import constant_value, index, static_size
 from taskmap.ir.isa.table import CPU_INSTRUCTIONS, Instruction
 from taskmap.ir.lower.conditions import FLAT, NO_UNROLLED_LOOPS, NO_VECTOR_LOOPS, KernelPass
-from taskmap.ir.lower.vector_widths import Columns, Piece, is_addressable
+from taskmap.ir.lower.vector_widths import Columns, is_addressable
+from taskmap.ir.select.rows import Piece
 from taskmap.ir.target import Target
 from taskmap.ir.visit import fresh, map_body, replace_buffers, stmt_exprs, substitute, walk_exprs, walk_stmts
 

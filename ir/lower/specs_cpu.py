@@ -16,7 +16,7 @@ from taskmap.ir.errors import LoweringError
 from taskmap.ir.isa.table import CPU_INSTRUCTIONS, Instruction
 from taskmap.ir.lower.conditions import NO_SPECS, KernelPass
 from taskmap.ir.lower.flatten import strides_of
-from taskmap.ir.lower.vector_widths import Columns, Piece, is_addressable
+from taskmap.ir.lower.vector_widths import Columns, is_addressable
 from taskmap.ir.nodes import (
     Body,
     Buffer,
@@ -33,6 +33,7 @@ from taskmap.ir.nodes import (
     Stmt,
     Store,
 )
+from taskmap.ir.select.rows import Piece
 from taskmap.ir.target import Target, cpu_target
 from taskmap.ir.visit import map_body
 
@@ -145,14 +146,13 @@ class _Lowering:
                     b.emit(_store(c, (i, j), Intrinsic(piece.by, args, dtype, total.lanes)))
 
     def cut(self, n: int, c: Buffer, a: Buffer, right: Buffer) -> tuple[Piece, ...]:
-        """The columns of a tile in vectors, by instructions for these types, else for operands converted to c's."""
+        """The columns of a tile in vectors, by instructions for these types or for operands converted to c's."""
         wide = is_addressable(c) and is_addressable(right) and _is_contiguous(c, c.rank - 1)
         if _in_registers(right):
             wide = wide and _is_contiguous(right, right.rank - 1)
         if not wide:
             return (Piece(0, n, 1),)
-        pieces = self.columns.of_matmul(n, a.dtype, right.dtype, c.dtype)
-        return pieces if pieces[0].by else self.columns.of_matmul(n, c.dtype, c.dtype, c.dtype)
+        return self.columns.of_matmul(n, a.dtype, right.dtype, c.dtype)
 
     def blocks(self, b: Builder, c: Region, a: Region, right: Region, sizes: tuple[Dim, Dim, Dim], s: MatMul) -> None:
         """c in memory: computed in register tiles, smaller ones at the edges."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 Monomial = tuple[str, ...]
 Poly = tuple[tuple[Monomial, int], ...]
@@ -33,6 +34,7 @@ def symbol(name: str) -> Poly:
     return (((name,), 1),)
 
 
+@lru_cache(maxsize=1 << 14)
 def plus(p: Poly, q: Poly, scale: int = 1) -> Poly:
     """p + scale * q."""
     if not q or not scale:
@@ -43,6 +45,7 @@ def plus(p: Poly, q: Poly, scale: int = 1) -> Poly:
     return tuple(sorted((m, c) for m, c in total.items() if c))
 
 
+@lru_cache(maxsize=1 << 14)
 def times(p: Poly, q: Poly) -> Poly:
     """p * q."""
     total: dict[Monomial, int] = {}
@@ -93,12 +96,13 @@ class Address:
             found = [k * step + x for k in range(extent) for x in found]
         return found
 
-    def rows(self) -> list[Poly]:
+    def rows(self) -> tuple[Poly, ...]:
         """The address of each lane."""
-        found = [self.base]
-        for extent, stride in self.digits:
-            found = [plus(x, stride, k) for k in range(extent) for x in found]
-        return found
+        return _rows(self)
+
+    def picked(self, lanes: tuple[int, ...]) -> Address | None:
+        """These lanes, in this order; None if they are no mixed-radix counter."""
+        return _picked(self, lanes)
 
     def repeated(self, count: int, stride: Poly = ZERO) -> Address:
         """``count`` copies, each ``stride`` after the one before."""
@@ -170,6 +174,21 @@ class Address:
     def __str__(self) -> str:
         digits = ", ".join(f"{n}:{text(s)}" for n, s in self.digits)
         return f"({text(self.base)}; {digits})" if digits else f"({text(self.base)})"
+
+
+@lru_cache(maxsize=1 << 10)
+def _rows(a: Address) -> tuple[Poly, ...]:
+    found = (a.base,)
+    for extent, stride in a.digits:
+        steps = [times(stride, number(k)) for k in range(extent)]
+        found = tuple(plus(x, step) for step in steps for x in found)
+    return found
+
+
+@lru_cache(maxsize=1 << 12)
+def _picked(a: Address, lanes: tuple[int, ...]) -> Address | None:
+    rows = a.rows()
+    return from_rows([rows[lane] for lane in lanes])
 
 
 _MOST = 4096

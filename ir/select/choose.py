@@ -11,7 +11,7 @@ from taskmap.ir.isa.entry import Instruction
 from taskmap.ir.isa.specs import MatMulSpec
 from taskmap.ir.select.axioms import AXIOMS
 from taskmap.ir.select.egraph import EGraph
-from taskmap.ir.select.extract import Best, Cost, cheapest
+from taskmap.ir.select.extract import Cost, cheapest
 from taskmap.ir.select.lifting import LIFTING
 from taskmap.ir.select.lowering import lowering_rules, move_entries, operand_flaw, product_entries
 from taskmap.ir.select.rule import Limits, Rule
@@ -25,8 +25,7 @@ from taskmap.ir.target import Target
 class Choice:
     """A statement and its cheapest form.
 
-    rules: those that wrote a part of the chosen term, in the order of its parts. second: the cheapest form without the
-    chosen instructions, and its cost; None if there is no other.
+    entries: those that the search had. rules: those that wrote a part of the chosen term, in the order of its parts.
     """
 
     statement: Term
@@ -35,8 +34,7 @@ class Choice:
     search: Search
     seconds: float
     rules: tuple[str, ...]
-    second: Term | None
-    second_cost: Cost | None
+    entries: tuple[Instruction, ...]
 
     @property
     def instructions(self) -> tuple[Instruction, ...]:
@@ -49,14 +47,17 @@ class Choice:
         needed, computed = _products(self.statement), _products(self.term)
         return 1.0 if not computed else min(1.0, needed / computed)
 
+    def second(self) -> Choice | None:
+        """The choice without these instructions, by a search of its own; None if the chosen form has none."""
+        used = self.instructions
+        return _choose(self.statement, tuple(e for e in self.entries if e not in used), Limits()) if used else None
+
     def __str__(self) -> str:
         names = ", ".join(i.name for i in self.instructions) or "no instruction"
-        others = ", ".join(i.name for i in instructions_of(self.second)) if self.second else ""
-        second = f"; second: {others or 'scalar code'}, {self.second_cost.issued} issued" if self.second_cost else ""
         return (
-            f"{names}, {self.cost.issued} issued, by {', '.join(self.rules) or 'no rule'}; "
+            f"{names}: {self.cost.issued} issued; rules: {', '.join(self.rules) or 'none'}; "
             f"{self.search.nodes} nodes, {self.search.rounds} rounds, {self.seconds * 1e3:.1f} ms, "
-            f"{self.useful:.0%} of products useful{second}"
+            f"{self.useful:.0%} of products useful"
         )
 
 
@@ -98,16 +99,7 @@ def _choose(statement: Term, entries: tuple[Instruction, ...], limits: Limits) -
     best = cheapest(g)
     term = best.term(root)
     rules = tuple(dict.fromkeys(rule for node in best.chosen(root) if (rule := g.origin.get(node))))
-    used = instructions_of(term)
-    second = cheapest(g, frozenset(used)) if used else None
-    if second is not None and g.find(root) not in second.nodes:
-        second = None
-    other, other_cost = _of(second, root)
-    return Choice(statement, term, best.cost(root), search, time.perf_counter() - started, rules, other, other_cost)
-
-
-def _of(best: Best | None, root: int) -> tuple[Term | None, Cost | None]:
-    return (best.term(root), best.cost(root)) if best is not None else (None, None)
+    return Choice(statement, term, best.cost(root), search, time.perf_counter() - started, rules, entries)
 
 
 def _relevant(statement: Term, entries: tuple[Instruction, ...]) -> tuple[Instruction, ...]:

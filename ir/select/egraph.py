@@ -4,6 +4,9 @@ A node is an operation, its data, and the classes of its arguments. Two nodes al
 classes makes nodes above them alike in turn; ``rebuild`` joins those until congruence holds. Everything is visited in
 the order of insertion, so equal inputs give equal graphs.
 
+An index with known digits is stored as index(digits) alone, so that equal addresses are equal nodes however they were
+written, and no rule need rewrite address arithmetic.
+
 Source: Willsey et al., "egg: Fast and Extensible Equality Saturation", POPL 2021, section 3.
 """
 
@@ -39,6 +42,9 @@ class EGraph:
         self._users: dict[int, dict[Node, int]] = {}
         self._facts: dict[int, Facts] = {}
         self._touched: list[int] = []
+        self._folded: dict[Node, int] = {}
+        self._located: list[int] = []
+        self._fresh: dict[int, None] = {}
 
     def __len__(self) -> int:
         return len(self._known)
@@ -58,9 +64,13 @@ class EGraph:
         """
         node = Node(op, data, tuple(map(self.find, args)))
         known = self._known.get(node)
+        known = self._folded.get(node) if known is None else known
         if known is not None:
             return self.find(known)
         facts = facts_of(op, data, [self._facts[a] for a in node.args])
+        if facts.layout is not None and op != "index":
+            c = self._folded[node] = self.add("index", (facts.layout,))
+            return c
         if len(self._known) >= self.most_nodes:
             raise self.too_much(f"more than {self.most_nodes} nodes")
         c = len(self._leader)
@@ -69,6 +79,7 @@ class EGraph:
         self._nodes[c] = {op: {node: None}}
         self._users[c] = {}
         self._facts[c] = facts
+        self._fresh[c] = None
         self.origin[node] = self.rule
         for a in node.args:
             self._users[a][node] = c
@@ -106,7 +117,16 @@ class EGraph:
             self._nodes[kept].setdefault(op, {}).update(nodes)
         self._users[kept].update(self._users.pop(gone))
         self._touched.append(kept)
+        self._fresh[kept] = None
         return True
+
+    def take_changed(self) -> list[int]:
+        """The classes that changed since the last call, and those up to two levels above: the depth of the rules."""
+        changed = dict.fromkeys(map(self.find, self._fresh))
+        self._fresh = {}
+        for _ in range(2):
+            changed.update(dict.fromkeys(self.find(u) for c in list(changed) for u in self._users[c].values()))
+        return sorted(changed)
 
     def rebuild(self) -> None:
         """Restore congruence: nodes with equal arguments are in one class, and each is stored once."""
@@ -115,6 +135,11 @@ class EGraph:
             self._touched = []
             for c in touched:
                 self._repair(self.find(c))
+            located, self._located = self._located, []
+            for c in map(self.find, located):
+                layout = self._facts[c].layout
+                assert layout is not None
+                self.join(c, self.add("index", (layout,)))
 
     def _repair(self, c: int) -> None:
         users: dict[Node, int] = {}
@@ -144,8 +169,11 @@ class EGraph:
         """Facts of a node that follow from new facts of its arguments."""
         merged = self._facts[c].merged(facts_of(node.op, node.data, [self.facts(a) for a in node.args]))
         if merged != self._facts[c]:
+            if merged.layout is not None and self._facts[c].layout is None:
+                self._located.append(c)
             self._facts[c] = merged
             self._touched.append(c)
+            self._fresh[c] = None
 
     def too_much(self, what: str) -> SelectionLimitError:
         """The error for a limit that was passed; names the rules that added the most nodes."""

@@ -18,7 +18,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from taskmap.ir.isa.entry import Instruction
 from taskmap.ir.select.address import Address, value_of
 from taskmap.ir.select.egraph import EGraph, Node
 from taskmap.ir.select.terms import Term
@@ -119,12 +118,11 @@ class Best:
 
 def cheapest(
     g: EGraph,
-    without: frozenset[Instruction] = frozenset(),
     cost: Callable[[EGraph, int, Node], Cost] = own_cost,
 ) -> Best:
-    """The cheapest term of every class that has one; terms with an instruction of ``without`` do not count."""
+    """The cheapest term of every class."""
     best: dict[int, tuple[Cost, Node]] = {}
-    own = {(c, node): cost(g, c, node) for c, node in g if not (without and without.intersection(node.data))}
+    own = {(c, node): cost(g, c, node) for c, node in g}
     changed = True
     while changed:
         changed = False

@@ -92,8 +92,7 @@ def _divided(which: int) -> Callable[..., Address | None]:
 def _pick(data: Data, x: Address) -> Address | None:
     if x.lanes > _LISTED:
         return None
-    rows = x.rows()
-    return from_rows([rows[lane] for lane in data[0]])
+    return x.picked(data[0])
 
 
 def _concat(data: Data, *parts: Address) -> Address | None:
@@ -111,6 +110,7 @@ _LAYOUTS: dict[str, Callable[..., Address | None]] = {
     "div": _divided(0),
     "mod": _divided(1),
     "pick": _pick,
+    "part": lambda d, x: x.part(d[0], d[1], d[3], d[2]),
     "concat": _concat,
 }
 
@@ -122,6 +122,6 @@ def _alike(op: str, data: Data, args: Sequence[Facts]) -> Address | None:
         return address(ZERO)
     if op in ("cast", "copy"):
         return args[0].alike
-    if op in ("broadcast", "pick") and args[0].alike is not None:
+    if op in ("broadcast", "pick", "part") and args[0].alike is not None:
         return _LAYOUTS[op](data, args[0].alike)
     return None

@@ -13,7 +13,7 @@ from random import Random
 
 from taskmap.ir.isa.entry import Instruction
 from taskmap.ir.isa.specs import MatMulSpec, MoveSpec
-from taskmap.ir.select.address import Poly
+from taskmap.ir.select.address import Address
 from taskmap.ir.select.egraph import EGraph, Node
 from taskmap.ir.select.instances import base, value
 from taskmap.ir.select.rule import Rewrite, Rule
@@ -80,6 +80,7 @@ def by_product(entry: Instruction) -> Rewrite:
     return rewrite
 
 
+@lru_cache(maxsize=1024)
 def c_order(entry: Instruction) -> tuple[Lanes, Lanes]:
     """For each lane of a row-major m×n statement its slot in c's register, and for each slot its lane."""
     assert isinstance(entry.spec, MatMulSpec)
@@ -88,6 +89,7 @@ def c_order(entry: Instruction) -> tuple[Lanes, Lanes]:
     return tuple(order.index(lane) for lane in range(len(order))), order
 
 
+@lru_cache(maxsize=4096)
 def slots(entry: Instruction, name: str, k: int, start: int) -> Lanes:
     """For each slot of an operand's register, the lane of the statement's operand (lane l·k + step) that it takes."""
     assert isinstance(entry.spec, MatMulSpec)
@@ -99,7 +101,8 @@ def slots(entry: Instruction, name: str, k: int, start: int) -> Lanes:
     return tuple(j * k + start + step for step, j in owner(0))
 
 
-def operand_flaw(entry: Instruction, name: str, alike: object, k: int) -> str:
+@lru_cache(maxsize=4096)
+def operand_flaw(entry: Instruction, name: str, alike: Address | None, k: int) -> str:
     """The reason that an operand of a row-major m×n statement does not fit ``entry``; "" if it does.
 
     a must be the same in all columns, and b in all rows.
@@ -109,9 +112,9 @@ def operand_flaw(entry: Instruction, name: str, alike: object, k: int) -> str:
     across = spec.n if name == "a" else spec.m
     if across == 1:
         return ""
-    rows: list[Poly] | None = alike.rows() if alike is not None else None  # type: ignore[attr-defined]
-    if rows is None:
+    if alike is None:
         return f"{name} is not known to be the same in {across} {'columns' if name == 'a' else 'rows'}."
+    rows = alike.rows()
     for i in range(spec.m):
         for j in range(spec.n):
             at, like = (i * spec.n + j) * k, (i * spec.n if name == "a" else j) * k

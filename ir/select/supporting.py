@@ -1,8 +1,9 @@
-"""Supporting rules: canonical indices, parts of vectors, and rows of a product in pieces."""
+"""Supporting rules: parts and rearrangements of vectors, and rows of a product in pieces."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from random import Random
 
 from taskmap.ir.isa.entry import Instruction
@@ -11,19 +12,12 @@ from taskmap.ir.select.address import Poly, plus
 from taskmap.ir.select.egraph import EGraph, Node
 from taskmap.ir.select.instances import base, dot, index, lanes, value, wide
 from taskmap.ir.select.rule import Rule
-from taskmap.ir.select.terms import Term, binary, broadcast, cast, ramp
-from taskmap.ir.types import bf16, f32, i8, i32
+from taskmap.ir.select.terms import Term, broadcast, cast, ramp
+from taskmap.ir.types import DType, bf16, f32, i8, i32
 
 _LISTED = 2048
 _RUNS = 16
 """The most contiguous runs from which a vector is put together."""
-
-
-def canonical(g: EGraph, node: Node) -> Iterator[int]:
-    """i = index(the digits of i)"""
-    layout = g.facts(g.add(*node)).layout
-    if layout is not None:
-        yield g.add("index", (layout,))
 
 
 def push(g: EGraph, node: Node) -> Iterator[int]:
@@ -43,15 +37,6 @@ def compose(g: EGraph, node: Node) -> Iterator[int]:
         yield node.args[0]
     for inner in g.nodes(node.args[0], "pick"):
         yield g.add("pick", (tuple(inner.data[0][lane] for lane in order),), inner.args)
-
-
-def part_of_index(g: EGraph, node: Node) -> Iterator[int]:
-    """part(index(a)) = index(part of a)"""
-    start, width, step, count = node.data
-    layout = g.facts(node.args[0]).layout
-    found = layout.part(start, width, count, step) if layout is not None else None
-    if found is not None:
-        yield g.add("index", (found,))
 
 
 def joined_loads(g: EGraph, node: Node) -> Iterator[int]:
@@ -77,14 +62,14 @@ def contiguous_runs(g: EGraph, node: Node) -> Iterator[int]:
     if len(runs) == 1 and order == tuple(range(len(rows))):
         return
     width = len(runs[0])
-    stop = {row: lane for lane, row in reversed(list(enumerate(rows)))}
-    parts = [g.add("load", node.data, (g.add("pick", (tuple(stop[r] for r in run),), node.args),)) for run in runs]
+    first = {row: lane for lane, row in reversed(list(enumerate(rows)))}
+    parts = [g.add("load", node.data, (g.add("pick", (tuple(first[r] for r in run),), node.args),)) for run in runs]
     whole = parts[0] if len(parts) == 1 else g.add("concat", (), tuple(parts))
     assert g.facts(whole).lanes == width * len(runs)
     yield g.add("pick", (order,), (whole,))
 
 
-def _runs(rows: list[Poly]) -> list[list[Poly]]:
+def _runs(rows: Sequence[Poly]) -> list[list[Poly]]:
     """Addresses in runs of neighbours, each address once."""
     known = set(rows)
     runs: list[list[Poly]] = []
@@ -108,8 +93,11 @@ def columns_in_pieces(entries: tuple[Instruction, ...]) -> Rule:
         """dot(c, a, b) = concat(each(t, n; dot(part t of c, a, b)), dot(the rest of c, a, b)), and so for copy"""
         n = g.facts(node.args[0]).lanes
         k = node.data[0] if node.op == "dot" else 1
-        for width in dict.fromkeys(_width(e) for e in entries if _fits(e, g, node)):
-            if 0 < width < n:
+        to = node.data if node.op == "copy" else ()
+        found = _widths(entries, node.op, k, to + tuple(g.facts(x).dtype for x in node.args))
+        widths = [w for w in found if w <= n]
+        for at, width in enumerate(widths):
+            if width < n and all(wider % width for wider in widths[:at]):  # else the wider ones need fewer pieces
                 yield _divided(g, node, k, n, width)
 
     def instance(rng: Random) -> Term:
@@ -122,15 +110,15 @@ def columns_in_pieces(entries: tuple[Instruction, ...]) -> Rule:
     return Rule("columns-in-pieces", "supporting", "dot copy", pieces, instance)
 
 
-def _width(e: Instruction) -> int:
-    return e.spec.m * e.spec.n if isinstance(e.spec, MatMulSpec) else e.columns
-
-
-def _fits(e: Instruction, g: EGraph, node: Node) -> bool:
-    types = [g.facts(x).dtype for x in node.args]
-    if isinstance(e.spec, MatMulSpec):
-        return node.op == "dot" and [e.spec.c, e.spec.a, e.spec.b] == types and node.data[0] % e.spec.k == 0
-    return node.op == "copy" and isinstance(e.spec, MoveSpec) and e.spec.dtype == node.data[0]
+@lru_cache(maxsize=1024)
+def _widths(entries: tuple[Instruction, ...], op: str, k: int, types: tuple[DType, ...]) -> tuple[int, ...]:
+    """The numbers of lanes that an entry computes, or that two entries move, for operands of these types; widest
+    first."""
+    if op == "copy":
+        to_from = [{e.columns for e in entries if e.spec == MoveSpec(e.columns, t)} for t in types]
+        return tuple(sorted(to_from[0] & to_from[1], reverse=True))
+    specs = [e.spec for e in entries if isinstance(e.spec, MatMulSpec)]
+    return tuple(sorted({x.m * x.n for x in specs if (x.c, x.a, x.b) == types and k % x.k == 0}, reverse=True))
 
 
 def _divided(g: EGraph, node: Node, k: int, n: int, width: int) -> int:
@@ -146,17 +134,6 @@ def _divided(g: EGraph, node: Node, k: int, n: int, width: int) -> int:
     if count > 1:
         first = g.add("each", (step, count), (first,))
     return g.add("concat", (), (first, parts(n - rest, rest, "", 1))) if rest else first
-
-
-def _index(rng: Random) -> Term:
-    n = rng.choice([4, 8, 12])
-    x = index(rng, n)
-    op = rng.choice(["same", "add", "sub", "mul", "div", "mod"])
-    if op == "same":
-        return ramp(x, rng.randint(0, 5), 2)
-    if op in ("div", "mod"):
-        return binary(op, ramp(4 * rng.randint(0, 3), 1, 4 * rng.randint(1, 3)), rng.choice([2, 4]))
-    return binary(op, x, rng.randint(1, 5) if op == "mul" else index(rng, n))
 
 
 def _lane_order(rng: Random, n: int) -> tuple[int, ...]:
@@ -178,12 +155,6 @@ def _composed(rng: Random) -> Term:
     return Term("pick", (_lane_order(rng, inner.type[1]),), (inner,))
 
 
-def _part_of_index(rng: Random) -> Term:
-    width = rng.randint(1, 5)
-    x = ramp(base(rng), rng.randint(0, 5), width * rng.randint(1, 4))
-    return Term("part", (0, width, "", 1), (x,))
-
-
 def _joined(rng: Random) -> Term:
     x = value(rng, lanes(rng))
     return Term("concat", (), (x, Term("load", x.data, (index(rng, lanes(rng)),))))
@@ -195,25 +166,9 @@ def _woven(rng: Random) -> Term:
     return Term("load", x.data, (ramp(ramp(base(rng), stride, 2), 1, rng.randint(2, 9)),))
 
 
-_CANONICAL = tuple(
-    Rule(f"digits-of-{op}", "supporting", op, canonical, (lambda wanted: lambda r: _until(wanted, r))(op))
-    for op in ("ramp", "add", "sub", "mul", "div", "mod")
-)
-
-
-def _until(op: str, rng: Random) -> Term:
-    while (term := _index(rng)).op != op:
-        pass
-    return term
-
-
 SUPPORTING: tuple[Rule, ...] = (
-    *_CANONICAL,
-    Rule("digits-of-others", "supporting", "const var broadcast pick concat", canonical,
-         lambda r: broadcast(index(r, lanes(r)), r.randint(2, 4))),
     Rule("lane-by-lane", "supporting", "pick part", push, _picked),
     Rule("pick-of-pick", "supporting", "pick", compose, _composed),
-    Rule("part-of-index", "supporting", "part", part_of_index, _part_of_index),
     Rule("neighbouring-loads", "supporting", "concat", joined_loads, _joined),
     Rule("contiguous-runs", "supporting", "load", contiguous_runs, _woven),
 )  # fmt: skip

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 Type = tuple[DType, int]
 """Element type and lanes."""
 Data = tuple[Any, ...]
-"""The values that a node holds besides its arguments; hashable."""
+"""The content of a node besides its arguments; hashable."""
 
 
 @dataclass(frozen=True, slots=True)

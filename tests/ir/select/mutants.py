@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
-from taskmap.ir.select.address import number, plus
 from taskmap.ir.select.egraph import EGraph, Node
 from taskmap.ir.select.rule import Rewrite
 from taskmap.ir.select.terms import Term
@@ -75,11 +73,6 @@ def _strips_any(g: EGraph, node: Node) -> Iterator[int]:
         yield g.add("dot", node.data, (c, left.args[0], b))
 
 
-def _off_by_one(g: EGraph, node: Node, term: Term) -> int:
-    layout = term.data[0]
-    return g.add("index", (replace(layout, base=plus(layout.base, number(1))),))
-
-
 def _first_only(g: EGraph, node: Node, term: Term) -> int:
     return g.insert(Term("pick", ((0,) * term.type[1],), (term,)))
 
@@ -127,10 +120,8 @@ MUTANTS: dict[str, Callable[[Rewrite], Rewrite]] = {
     "lift-sums-from-zero": _result(_counts_twice),
     "narrow-operands": _instead(_strips_any),
     "join-successive": _result(_forgets_c),
-    "digits": _result(_off_by_one),
     "lane-by-lane": _result(_first_only),
     "pick-of-pick": _result(_reversed),
-    "part-of-index": _result(_off_by_one),
     "neighbouring-loads": _instead(_swapped_loads),
     "contiguous-runs": _result(_first_only),
     "columns-in-pieces": _result(_reversed),
