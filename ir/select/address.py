@@ -153,23 +153,17 @@ class Address:
         if count == 1:
             return from_rows(self.rows()[start : start + width]) if self.lanes <= _MOST else None
         inner: list[Digit] = []
-        outer: list[Digit] = []
         left = width
         for extent, stride in self.digits:
-            if left == 1:
-                outer.append((extent, stride))
-            elif left % extent == 0:
+            if left > 1 and left % extent == 0:
                 inner.append((extent, stride))
                 left //= extent
-            elif extent % left == 0:
-                inner.append((left, stride))
-                outer.append((extent // left, times(stride, number(left))))
-                left = 1
-            else:
+                continue
+            if start or left * count > extent:
                 return None
-        if left != 1 or start or not outer or count > outer[0][0]:
-            return None
-        return address(plus(self.base, times(outer[0][1], symbol(step))), inner)
+            stepping = times(stride, number(left))  # all parts lie along this digit
+            return address(plus(self.base, times(stepping, symbol(step))), [*inner, (left, stride)])
+        return None
 
     def __str__(self) -> str:
         digits = ", ".join(f"{n}:{text(s)}" for n, s in self.digits)
@@ -178,7 +172,7 @@ class Address:
 
 @lru_cache(maxsize=1 << 10)
 def _rows(a: Address) -> tuple[Poly, ...]:
-    found = (a.base,)
+    found: tuple[Poly, ...] = (a.base,)
     for extent, stride in a.digits:
         steps = [times(stride, number(k)) for k in range(extent)]
         found = tuple(plus(x, step) for step in steps for x in found)

@@ -10,7 +10,7 @@ from taskmap.ir.errors import LoweringError
 from taskmap.ir.isa.entry import Instruction
 from taskmap.ir.isa.specs import MatMulSpec
 from taskmap.ir.select.axioms import AXIOMS
-from taskmap.ir.select.egraph import EGraph
+from taskmap.ir.select.egraph import EGraph, Node
 from taskmap.ir.select.extract import Cost, cheapest
 from taskmap.ir.select.lifting import LIFTING
 from taskmap.ir.select.lowering import lowering_rules, move_entries, operand_flaw, product_entries
@@ -84,8 +84,10 @@ def demand(statement: Term, unit: Instruction, target: Target, table: tuple[Inst
         raise LoweringError(f"{target} does not have {unit.name}", why=f"it takes {unit.targets}.")
     others = tuple(e for e in table if not isinstance(e.spec, MatMulSpec))
     choice = choose(statement, target, (*others, unit))
-    if _products(choice.term, scalar=False) < _products(choice.statement):
-        raise LoweringError(f"{unit.name} cannot compute the statement", why=_flaw(statement, unit, table))
+    needed = _products(statement)
+    if _products(choice.term, scalar=False) < needed or not needed:
+        why = _flaw(statement, unit) if needed else "it contains no sum of products."
+        raise LoweringError(f"{unit.name} cannot compute the statement", why=why)
     return choice
 
 
@@ -139,28 +141,31 @@ def _products(term: Term, scalar: bool = True) -> int:
     return count + (term.type[1] if term.op == "mul" and term.type[0].name != "i64" else 0)
 
 
-def _flaw(statement: Term, unit: Instruction, table: tuple[Instruction, ...]) -> str:
-    """The reason why ``unit`` computes none of the dot products in a statement."""
-    spec = unit.spec
-    assert isinstance(spec, MatMulSpec)
+def _flaw(statement: Term, unit: Instruction) -> str:
+    """The reason why ``unit`` does not compute the dot products in a statement: of the oldest among the forms that
+    come nearest to what it takes."""
     g = EGraph()
     g.insert(statement)
     saturate(g, (*AXIOMS, *LIFTING, *SUPPORTING))
-    reasons: dict[str, None] = {}
-    for c, node in g:
-        if node.op != "dot":
-            continue
-        (k,), operands = node.data, dict(zip("cab", node.args, strict=True))
-        for name, wanted in (("c", spec.c), ("a", spec.a), ("b", spec.b)):
-            if g.facts(operands[name]).dtype != wanted:
-                reasons[f"{name} is {g.facts(operands[name]).dtype}, and {unit.name} takes {wanted}."] = None
-                break
-        else:
-            if k % spec.k:
-                reasons[f"its sums have {k} products, not a multiple of {spec.k}."] = None
-            elif g.facts(c).lanes != spec.m * spec.n:
-                reasons[f"it has {g.facts(c).lanes} lanes, and {unit.name} computes {spec.m * spec.n}."] = None
-            else:
-                flaws = (operand_flaw(unit, name, g.facts(operands[name]).alike, k) for name in "ab")
-                reasons.update(dict.fromkeys(f for f in flaws if f))
-    return "\n".join(list(reasons)[:6]) or "it contains no sum of products."
+    found = [_flaws(g, node, unit) for _, node in g if node.op == "dot"]
+    _, reasons = max(found, key=lambda pair: pair[0], default=(0, ["its products are not summed."]))
+    return "\n".join(reasons)
+
+
+def _flaws(g: EGraph, node: Node, unit: Instruction) -> tuple[int, list[str]]:
+    """The flaws of one dot product, and the number of kinds of flaws that it does not have."""
+    spec = unit.spec
+    assert isinstance(spec, MatMulSpec)
+    (k,), operands = node.data, {name: g.facts(c) for name, c in zip("cab", node.args, strict=True)}
+    wanted = {"c": spec.c, "a": spec.a, "b": spec.b}
+    types = [
+        f"{x} is {operands[x].dtype}, and {unit.name} takes {t}." for x, t in wanted.items() if operands[x].dtype != t
+    ]
+    if types:
+        return 0, types
+    if k % spec.k:
+        return 1, [f"its sums have {k} products, not a multiple of {spec.k}."]
+    if operands["c"].lanes % (spec.m * spec.n):
+        return 2, [f"it has {operands['c'].lanes} lanes, and {unit.name} computes {spec.m * spec.n}."]
+    flaws = [operand_flaw(unit, name, operands[name].alike, k) for name in "ab"]
+    return 3, [flaw for flaw in flaws if flaw]
