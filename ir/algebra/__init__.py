@@ -11,6 +11,7 @@ reading order:
     table           the form of a mapping given by a function
     inverse         from a task to its worker and slot
     quotient        division: the outer factor of a mapping around a given inner one
+    fragments       the tiles of a mapping: their places in the registers of their workers
     loops           the tasks of one worker as a loop nest
     layout          layouts: row-major, padded, blocked, swizzled, composed
     modes           the digits of one dimension of a layout, each with its stride

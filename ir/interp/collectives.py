@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from taskmap.ir.algebra.fragments import fragment, matrices
 from taskmap.ir.errors import VerifyError
 from taskmap.ir.interp.definitions import NUMPY_TYPES
 from taskmap.ir.interp.instructions import collect, distribute, multiply
 from taskmap.ir.interp.operands import InstructionCall, InstructionOperand, unknown
 from taskmap.ir.isa.entry import Place
 from taskmap.ir.isa.specs import BarrierSpec, FragmentMoveSpec, MatMulSpec, MatrixMoveSpec
-from taskmap.ir.lower.fragments import fragment, matrices
 from taskmap.ir.nodes import Region
 
 Array = NDArray[Any]

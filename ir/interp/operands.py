@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from taskmap.ir.algebra.fragments import Fragment, fragment
 from taskmap.ir.errors import VerifyError
 from taskmap.ir.interp.expressions import Environment, ExpressionCompiler, Value
 from taskmap.ir.interp.memory import CheckedAccess, Memory
 from taskmap.ir.interp.wgmma import Described
 from taskmap.ir.isa.entry import Instruction, Parameter, Place
 from taskmap.ir.lower.flatten import strides_of
-from taskmap.ir.lower.fragments import Fragment, fragment
 from taskmap.ir.nodes import Buffer, Dim, Invoke, Region
 from taskmap.ir.source import SourceLocation
 

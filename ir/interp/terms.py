@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taskmap.ir.interp.definitions import NUMPY_TYPES, convert
-from taskmap.ir.interp.instructions import execute
+from taskmap.ir.interp.instructions import cast_spec, collect, distribute, execute, multiply
+from taskmap.ir.isa.specs import MatMulSpec
 from taskmap.ir.select.terms import Term
 from taskmap.ir.types import i64
 
@@ -45,6 +46,7 @@ def _const(t: Term, m: Memory) -> Array:
 _LEAVES: dict[str, Callable[[Term, Memory], Array]] = {
     "const": _const,
     "var": lambda t, m: np.array([m.symbols[t.data[0]]], np.int64),
+    "tile": lambda t, m: m.buffers[t.data[0].name],
     "index": lambda t, m: np.array(t.data[0].values(dict(m.symbols)), np.int64),
 }
 
@@ -78,6 +80,24 @@ def _apply(t: Term, m: Memory, *registers: Array) -> Array:
     return out
 
 
+def _matmul(t: Term, m: Memory, c: Array, a: Array, b: Array) -> Array:
+    return multiply(c, a, b, t.type[0])
+
+
+def _tiled(t: Term, m: Memory, c: Array, a: Array, b: Array) -> Array:
+    """Tile by tile, each distributed over the workers as the instruction's owners say."""
+    entry = t.data[0]
+    spec = cast_spec(entry, MatMulSpec)
+    out = c.copy()
+    for i, j, k in np.ndindex(len(a) // spec.m, b.shape[1] // spec.n, len(b) // spec.k):
+        rows, columns, depth = (slice(x * n, (x + 1) * n) for x, n in ((i, spec.m), (j, spec.n), (k, spec.k)))
+        tiles = (out[rows, columns], a[rows, depth], b[depth, columns])
+        owners = (entry.owner_c, entry.owner_a, entry.owner_b)
+        held = [distribute(x, owner) for x, owner in zip(tiles, owners, strict=True)]
+        out[rows, columns] = collect(execute(entry, *held), entry.owner_c)
+    return out
+
+
 def _part(t: Term, m: Memory, x: Array) -> Array:
     start, width, step, _ = t.data
     at = start + width * (m.symbols[step] if step else 0)
@@ -105,5 +125,7 @@ _MEANINGS: dict[str, Callable[..., Array]] = {
     "apply": _apply,
     "pick": lambda t, m, x: x[list(t.data[0])],
     "part": _part,
+    "matmul": _matmul,
+    "tiled": _tiled,
     "concat": lambda t, m, *parts: np.concatenate(parts),
 }

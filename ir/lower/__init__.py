@@ -8,7 +8,6 @@ In reading order:
     specs_gpu         Move and MatMul across threads become instructions
     specs_cpu         the other Move and MatMul become loops around instructions
     vector_widths     the vectors that a row of registers is divided into
-    fragments         the placement of tiles in the registers of several workers
     instructions      operands of invoked instructions become this thread's addresses
     registers         the register buffers of a CPU: their widths, and those that move to memory
     mapped_loops      task-mapped loops and distributed registers become plain ones

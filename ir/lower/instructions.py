@@ -14,6 +14,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from taskmap.ir.algebra.fragments import Fragment, fragment, is_held_as, matrices
 from taskmap.ir.algebra.layout import Layout
 from taskmap.ir.algebra.mapping import TaskMapping
 from taskmap.ir.analysis import polynomial as poly
@@ -24,7 +25,6 @@ from taskmap.ir.isa.entry import Instruction, Parameter, Place
 from taskmap.ir.isa.specs import MatrixMoveSpec
 from taskmap.ir.lower.conditions import NO_SPECS, KernelPass
 from taskmap.ir.lower.flatten import strides_of
-from taskmap.ir.lower.fragments import Fragment, fragment, is_held_as, matrices
 from taskmap.ir.nodes import Body, Dim, Expr, For, If, Invoke, Kernel, Let, MappedFor, Region, Stmt, TensorMap, Var
 from taskmap.ir.printer import print_expr
 from taskmap.ir.visit import stmt_bodies, substitute, walk_exprs, with_bodies

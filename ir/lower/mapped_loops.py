@@ -14,11 +14,11 @@ import math
 from dataclasses import dataclass, replace
 
 from taskmap.ir import nodes as ir
+from taskmap.ir.algebra.fragments import Fragment, fragment
 from taskmap.ir.algebra.register_tile import RegisterTile, is_in_order
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import index, load
 from taskmap.ir.lower.conditions import NO_DISTRIBUTED_REGISTERS, NO_MAPPED_LOOPS, NO_SPECS, KernelPass
-from taskmap.ir.lower.fragments import Fragment, fragment
 from taskmap.ir.visit import map_body, map_expr, walk_exprs, walk_stmts
 
 

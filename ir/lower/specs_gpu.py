@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from taskmap.ir import nodes as ir
 from taskmap.ir.algebra import radix
 from taskmap.ir.algebra.digits import DigitMap
+from taskmap.ir.algebra.fragments import Fragment, fragment, long_dims, matrices
 from taskmap.ir.algebra.mapping import TaskMapping, repeat
 from taskmap.ir.algebra.quotient import along, quotient
 from taskmap.ir.builder import Builder, region
@@ -25,16 +26,15 @@ from taskmap.ir.construct import as_index, call, cast, index, static_size
 from taskmap.ir.errors import LoweringError
 from taskmap.ir.isa.entry import Instruction, Place
 from taskmap.ir.isa.specs import AsyncCopySpec, MatMulSpec, MatrixMoveSpec
-from taskmap.ir.isa.table import INSTRUCTIONS, instructions_for
+from taskmap.ir.isa.table import INSTRUCTIONS
 from taskmap.ir.lower.conditions import NO_SHARED_SPECS, KernelPass
-from taskmap.ir.lower.fragments import Fragment, fragment, is_held_as, long_dims, matrices
 from taskmap.ir.lower.instructions import torn
+from taskmap.ir.select.tiles import WARP, Tile, choose_tiles
 from taskmap.ir.target import Target
 from taskmap.ir.types import DType, f32, f64
 from taskmap.ir.visit import map_body
 from taskmap.ir.workers import THREAD
 
-_WARP = 32
 _WIDEST = 16
 """The largest load or store of one thread, in bytes."""
 
@@ -196,7 +196,7 @@ class _Lowering:
         other = s.src if held is s.dst else s.dst
         if other.buffer.scope is not ir.Scope.SHARED or other.buffer.dtype != held.buffer.dtype:
             return None
-        if owner.num_workers % _WARP:
+        if owner.num_workers % WARP:
             return None
         store = held is s.src
         found = self.matrix_move(held, owner, other, store)
@@ -207,7 +207,7 @@ class _Lowering:
         if tiles is None:
             return None
         b = Builder(s.source)
-        worker = self.worker(tiles.num_workers, _WARP)
+        worker = self.worker(tiles.num_workers, WARP)
         with b.mapped([f"t{d}" for d in range(len(shape))], tiles, worker) as at:
             offsets = {d: i * n for d, (i, n) in enumerate(zip(at, shape, strict=True))}
             mine = _part(held, offsets, shape)
@@ -236,7 +236,7 @@ class _Lowering:
         expected = next(p.owner for p in instruction.parameters if p.place is Place.REGISTERS)
         assert expected is not None
         for shape in _tile_shapes(_shape(held), spec.count, spec.columns):
-            tile = fragment(owner, shape, _WARP)
+            tile = fragment(owner, shape, WARP)
             found = matrices(tile, expected, spec.count) if isinstance(tile, Fragment) else None
             if found is None:
                 continue
@@ -257,25 +257,20 @@ class _Lowering:
                 where=s.source,
                 why="the owner of each element is known only for the whole tile.",
             )
-        reasons: list[str] = []
-        m, n = _shape(s.c)[-2:]
+        reasons: tuple[str, ...] = ()
         k = static_size(s.a.shape[-1])
         if k is not None:
-            spec = MatMulSpec(m, n, k, s.a.buffer.dtype, s.b.buffer.dtype, s.c.buffer.dtype)
-            found = instructions_for(self.target, spec, self.table)
-            if found.reason:
-                reasons.append(found.reason)
-            for instruction in found.instructions:
-                if instruction.workers != _WARP or instruction.opaque or instruction.completes:
-                    continue
-                body = self.by_warps(s, instruction, reasons)
-                if body is not None:
-                    return body
+            m, n = _shape(s.c)[-2:]
+            c, a, b = _tile(s.c, _shape(s.c)), _tile(s.a, (m, k)), _tile(s.b, (k, n))
+            choice = choose_tiles(c, a, b, self.target, self.table)
+            reasons = choice.reasons
+            if choice.by is not None:
+                return self.by_warps(s, choice.by)
         if _owner(s.a) is not None or _owner(s.b) is not None:
             raise LoweringError(
                 f"no instruction multiplies {s.a.buffer!r} by {s.b.buffer!r} into {s.c.buffer!r}",
                 where=s.source,
-                why="\n".join(dict.fromkeys(reasons)) or "their sizes do not fit.",
+                why="\n".join(reasons) or "their sizes do not fit.",
                 hint="Hold the tiles as the instruction's owners say, or put the operands into shared memory.",
             )
         return self.one_by_one(s, owner)
@@ -292,31 +287,23 @@ class _Lowering:
                 b.store(s.c.buffer, at, _multiply_add(cast(x, dtype), cast(y, dtype), s.c.buffer[tuple(at)]))
         return b.body()
 
-    def by_warps(self, s: ir.MatMul, instruction: Instruction, reasons: list[str]) -> ir.Body | None:
-        """Tiles of c by a warp-level instruction; None, with a reason, if c is not held the way its result is."""
+    def by_warps(self, s: ir.MatMul, instruction: Instruction) -> ir.Body:
+        """Tiles of c by the warp-level instruction that was chosen for them."""
         spec, owner = instruction.spec, _owner(s.c)
         assert isinstance(spec, MatMulSpec)
         assert owner is not None
         assert instruction.owner_c is not None
-        shape = _shape(s.c)
         k = static_size(s.a.shape[-1])
-        if shape[-2] % spec.m or shape[-1] % spec.n or k is None or k % spec.k:
-            reasons.append(f"{shape[-2]}×{shape[-1]}×{k} is not made of whole {spec.m}×{spec.n}×{spec.k}.")
-            return None
         tiles = quotient(owner, instruction.owner_c)
-        if tiles is None:
-            reasons.append(f"{s.c.buffer!r} is held by {owner}, and {instruction.name} by {instruction.owner_c}.")
-            return None
+        assert k is not None
+        assert tiles is not None
         rows, columns = along(tiles, 0), along(tiles, 1)
         assert rows is not None
         assert columns is not None
         b = Builder(s.source)
-        warp = b.let("warp", self.worker(tiles.num_workers, _WARP))
+        warp = b.let("warp", self.worker(tiles.num_workers, WARP))
         left = _Operand(s.a, spec.a, (spec.m, spec.k), instruction.owner_a, rows, 0)
         right = _Operand(s.b, spec.b, (spec.k, spec.n), instruction.owner_b, columns, 1)
-        for operand in (left, right):
-            if not operand.is_ready(reasons):
-                return None
         in_registers = _owner(s.a) is not None or _owner(s.b) is not None
         with b.loop(
             "k", k // spec.k, ir.LoopKind.UNROLLED if in_registers or k // spec.k <= 4 else ir.LoopKind.SERIAL
@@ -382,7 +369,7 @@ class _Lowering:
                 b.invoke(matrix[0], region(buffer, here, matrix[1]), source)
                 return
             assert operand.owner is not None
-            with b.mapped(("i", "j"), operand.owner, THREAD % _WARP) as (i, j):
+            with b.mapped(("i", "j"), operand.owner, THREAD % WARP) as (i, j):
                 x = r.buffer[_at(r, at[0] + i, at[1] + j)]
                 b.store(buffer, (here[0] + i, here[1] + j), cast(x, operand.dtype))
 
@@ -407,17 +394,6 @@ class _Operand:
     owner: TaskMapping | None
     tiles: TaskMapping
     dim: int
-
-    def is_ready(self, reasons: list[str]) -> bool:
-        """True if fragments can be obtained: from registers only if they are held as the instruction expects."""
-        owner = _owner(self.region)
-        if owner is None or self.owner is None:
-            return self.owner is not None
-        held = fragment(owner, (*[1] * (len(owner.task_shape) - 2), *self.shape), _WARP)
-        if isinstance(held, Fragment) and is_held_as(held, self.shape, self.owner) and len(owner.task_shape) == 2:
-            return True
-        reasons.append(f"{self.region.buffer!r} is held by {owner}, and the instruction's operand by {self.owner}.")
-        return False
 
     def neighbours(self, count: int) -> bool:
         """True if ``count`` successive tiles of a warp are neighbours."""
@@ -496,6 +472,11 @@ def _tile_shapes(whole: tuple[int, ...], count: int, columns: int) -> list[tuple
 
 def _owner(r: ir.Region) -> TaskMapping | None:
     return r.buffer.owner if r.buffer.scope in (ir.Scope.REGISTER, ir.Scope.FRAGMENT) else None
+
+
+def _tile(r: ir.Region, shape: tuple[int, ...]) -> Tile:
+    """A region as the operand of a statement."""
+    return Tile(repr(r.buffer), r.buffer.dtype, shape, _owner(r))
 
 
 def _shape(r: ir.Region) -> tuple[int, ...]:

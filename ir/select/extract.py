@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import NamedTuple
 
 from taskmap.ir.select.address import Address, value_of
@@ -46,6 +47,10 @@ def own_cost(g: EGraph, c: int, node: Node) -> Cost:
         return Cost(issued=1, instructions=1, size=1)
     if op == "moved":
         return Cost(issued=1, instructions=1, size=1)
+    if op == "tiled":
+        return Cost(issued=node.data[1], instructions=node.data[1], size=1)
+    if op == "matmul":
+        return Cost(issued=4 * prod(node.data), instructions=prod(node.data), size=1)
     if op == "load":
         count = accesses(g.facts(node.args[0]).layout, g.facts(c).dtype.bytes, lanes)
         return Cost(issued=count, loads=count, size=1)

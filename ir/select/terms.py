@@ -13,6 +13,8 @@
     each(step, n; x)     x with step = 0, then 1, ..., n - 1
     apply(instruction; c, a, b)   one instruction of the table on whole registers
     copy(dtype; x)       x in registers, converted            moved(instructions; x)  the same by vector accesses
+    tile(operand)        a matrix, as ``ir.select.tiles`` describes it
+    matmul(m, n, k; c, a, b)  c + a @ b of tiles              tiled(instruction, count; c, a, b)  the same, tile by tile
 
 A sum starts at +0, so that total(x) = 0 + total(x) even where all terms are -0.
 """
@@ -21,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from taskmap.ir.errors import TypeMismatchError
@@ -114,6 +117,9 @@ _TYPES: dict[str, Callable[[Data, Sequence[Type]], Type | None]] = {
     "part": lambda d, a: (a[0][0], d[1]),
     "each": lambda d, a: (a[0][0], a[0][1] * d[1]),
     "concat": _concat,
+    "tile": lambda d, a: (d[0].dtype, prod(d[0].shape)),
+    "matmul": lambda d, a: a[0],
+    "tiled": lambda d, a: a[0],
 }
 
 

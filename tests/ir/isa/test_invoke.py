@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from taskmap.ir import repeat, row_major, spatial
+from taskmap.ir.algebra.fragments import Fragment, fragment, is_held_as, matrices
 from taskmap.ir.algebra.layout import Layout
 from taskmap.ir.algebra.mapping import TaskMapping
 from taskmap.ir.errors import InputError, LoweringError, ScriptError, TaskmapError, VerifyError
 from taskmap.ir.interp.run import interpret
-from taskmap.ir.lower.fragments import Fragment, fragment, is_held_as, matrices
 from taskmap.ir.lower.instructions import LowerInvokes
 from taskmap.ir.lower.pipeline import lower
 from taskmap.ir.nodes import Evaluate, If, Intrinsic, Invoke, Kernel, Region
