@@ -39,7 +39,7 @@ STATES = {
 def terms(page: str) -> list[str]:
     """The first column of the glossary's table, in its order."""
     rows = [row.split("|") for row in page.splitlines() if row.startswith("| ")]
-    return [row[1].strip() for row in rows if row[1].strip() not in ("term", "---")]
+    return [row[1].strip() for row in rows if row[2].strip() not in ("meaning", "---")]
 
 
 def is_pass(node: ast.ClassDef) -> bool:

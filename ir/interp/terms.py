@@ -88,7 +88,7 @@ def _tiled(t: Term, m: Memory, c: Array, a: Array, b: Array) -> Array:
     """Tile by tile, each distributed over the workers as the instruction's owners say."""
     entry = t.data[0]
     spec = cast_spec(entry, MatMulSpec)
-    out = c.copy()
+    out: Array = c.copy()
     for i, j, k in np.ndindex(len(a) // spec.m, b.shape[1] // spec.n, len(b) // spec.k):
         rows, columns, depth = (slice(x * n, (x + 1) * n) for x, n in ((i, spec.m), (j, spec.n), (k, spec.k)))
         tiles = (out[rows, columns], a[rows, depth], b[depth, columns])

@@ -67,12 +67,18 @@ def rules_of(entries: tuple[Instruction, ...]) -> tuple[Rule, ...]:
     return (*AXIOMS, *LIFTING, *SUPPORTING, columns_in_pieces(entries), *lowering_rules(entries))
 
 
-def choose(statement: Term, target: Target, table: tuple[Instruction, ...], limits: Limits | None = None) -> Choice:
-    """The cheapest form of ``statement`` on ``target``; remembered for each statement.
+def choose(
+    statement: Term,
+    target: Target,
+    table: tuple[Instruction, ...],
+    limits: Limits | None = None,
+    further: tuple[Rule, ...] = (),
+) -> Choice:
+    """The cheapest form of ``statement`` on ``target``; remembered for each statement. further: rules to try besides.
 
     Raises SelectionLimitError for a statement whose search grows past the limits.
     """
-    return _choose(statement, tuple(e for e in table if e.targets(target)), limits or Limits())
+    return _choose(statement, tuple(e for e in table if e.targets(target)), limits or Limits(), further)
 
 
 def demand(statement: Term, unit: Instruction, target: Target, table: tuple[Instruction, ...]) -> Choice:
@@ -92,12 +98,14 @@ def demand(statement: Term, unit: Instruction, target: Target, table: tuple[Inst
 
 
 @lru_cache(maxsize=4096)
-def _choose(statement: Term, entries: tuple[Instruction, ...], limits: Limits) -> Choice:
+def _choose(
+    statement: Term, entries: tuple[Instruction, ...], limits: Limits, further: tuple[Rule, ...] = ()
+) -> Choice:
     started = time.perf_counter()
     entries = _relevant(statement, entries)
     g = EGraph()
     root = g.insert(statement)
-    search = saturate(g, rules_of(entries), limits)
+    search = saturate(g, (*rules_of(entries), *further), limits)
     best = cheapest(g)
     term = best.term(root)
     rules = tuple(dict.fromkeys(rule for node in best.chosen(root) if (rule := g.origin.get(node))))

@@ -83,7 +83,7 @@ def accesses(layout: Address | None, bytes: int, lanes: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Best:
+class Extraction:
     """The cheapest node of every class, with the cost of its whole term."""
 
     graph: EGraph
@@ -124,7 +124,7 @@ class Best:
 def cheapest(
     g: EGraph,
     cost: Callable[[EGraph, int, Node], Cost] = own_cost,
-) -> Best:
+) -> Extraction:
     """The cheapest term of every class."""
     best: dict[int, tuple[Cost, Node]] = {}
     own = {(c, node): cost(g, c, node) for c, node in g}
@@ -140,4 +140,4 @@ def cheapest(
             if c not in best or whole < best[c][0]:
                 best[c] = (whole, node)
                 changed = True
-    return Best(g, best)
+    return Extraction(g, best)
