@@ -14,19 +14,8 @@ from taskmap.ir.construct import static_size
 from taskmap.ir.target import Target
 from taskmap.schedules.common.loops import column_groups
 from taskmap.schedules.cpu.matmul.config import MatmulConfig, Sizes, panels_first
+from taskmap.schedules.cpu.support import rates
 from taskmap.schedules.cpu.support.balance import blocks
-from taskmap.schedules.cpu.support.rates import (
-    FREE,
-    L2_BYTES,
-    L3_BYTES,
-    MEMORY_BYTES,
-    TASK,
-    TILE,
-    USABLE,
-    beside,
-    busiest,
-    step,
-)
 
 _UNKNOWN = 1024
 """The extent assumed for a size that is known only when the kernel runs."""
@@ -65,7 +54,7 @@ def cycles(config: MatmulConfig, sizes: Sizes, target: Target) -> float:
         work = [costs[r, c] for c in columns for r in rows]
     else:
         work = [costs[r, c] for r in rows for c in columns]
-    return busiest(work, p.batch, target)
+    return rates.busiest(work, p.batch, target)
 
 
 def _block(
@@ -78,35 +67,35 @@ def _block(
     panel = depth * columns * p.bytes
     part_of_a = rows * depth * p.bytes
     total = p.batch * p.bytes * p.k * (p.m + p.n)
-    far = L3_BYTES if total <= target.l3 * USABLE else MEMORY_BYTES
+    far = rates.L3_BYTES if total <= target.l3 * rates.USABLE else rates.MEMORY_BYTES
 
     # The panel comes from far memory once; each further tile finds it in the nearest cache that holds it.
     tile_rows = [config.tile.rows] * (rows // config.tile.rows) + [r for r in (rows % config.tile.rows,) if r]
     again = _rate(panel + config.tile.rows * depth * p.bytes, panel + part_of_a, target, far)
     whole_b = p.n * p.k * p.bytes
-    first = L2_BYTES if row_blocks > 1 and whole_b + part_of_a <= target.l2 * USABLE else far
+    first = rates.L2_BYTES if row_blocks > 1 and whole_b + part_of_a <= target.l2 * rates.USABLE else far
     # Every panel rereads a block of A, from the second-level cache if both fit it.
-    reread = panels > 1 and part_of_a + 2 * panel <= target.l2 * USABLE
-    from_a = L2_BYTES if reread else far
+    reread = panels > 1 and part_of_a + 2 * panel <= target.l2 * rates.USABLE
+    from_a = rates.L2_BYTES if reread else far
 
     # Partial sums are read and written for each k-block.
-    sums = FREE
+    sums = rates.FREE
     if config.k_blocks > 1:
-        sums = (L2_BYTES if rows * columns * p.bytes <= target.l1 * USABLE else L3_BYTES) / 2
+        sums = (rates.L2_BYTES if rows * columns * p.bytes <= target.l1 * rates.USABLE else rates.L3_BYTES) / 2
 
     time = 0.0
     for number, height in enumerate(tile_rows):
-        multiply = depth * sum(step(height, vectors) for vectors, _ in groups)
+        multiply = depth * sum(rates.step(height, vectors) for vectors, _ in groups)
         b_bytes = panel / (first if number == 0 else again)
         a_bytes = height * depth * p.bytes * len(groups) / from_a
         moved = b_bytes + a_bytes
-        time += beside(multiply, moved) + height * columns * p.bytes / sums + TILE
-    return time * config.k_blocks + rows * columns * p.bytes / L2_BYTES + TASK
+        time += rates.beside(multiply, moved) + height * columns * p.bytes / sums + rates.TILE
+    return time * config.k_blocks + rows * columns * p.bytes / rates.L2_BYTES + rates.TASK
 
 
 def _rate(near: int, middle: int, target: Target, far: float) -> float:
     """Bytes per cycle of rereading data, if ``near`` bytes lie between two reads within a tile and ``middle`` within a
     block. The first-level cache is as fast as the loads that ``step`` counts."""
-    if near <= target.l1 * USABLE:
-        return FREE
-    return L2_BYTES if near <= target.l2 * USABLE else far
+    if near <= target.l1 * rates.USABLE:
+        return rates.FREE
+    return rates.L2_BYTES if near <= target.l2 * rates.USABLE else far

@@ -7,15 +7,7 @@ import contextlib
 import time
 from pathlib import Path
 
-from taskmap.backend.store.inventory import (
-    StoredObject,
-    damaged,
-    outdated,
-    remove,
-    stored_objects,
-    stray_entries,
-    task_files,
-)
+from taskmap.backend.store import inventory
 from taskmap.backend.store.limit import VARIABLE, size_limit
 from taskmap.backend.store.objects import KernelStore, default_path
 from taskmap.cli.output import answer, plain, print_json, size, table
@@ -25,7 +17,7 @@ from taskmap.tuning.record import DAY
 
 def show(a: argparse.Namespace) -> int:
     """List the objects of the store, sorted by size or by use."""
-    objects = _chosen(stored_objects(_root(a)), a)
+    objects = _chosen(inventory.stored_objects(_root(a)), a)
     objects.sort(key=lambda o: (-o.bytes if a.sort == "size" else -o.used, str(o.path)))
     shown = objects[: a.limit]
     if a.json:
@@ -43,7 +35,7 @@ def show(a: argparse.Namespace) -> int:
 def stats(a: argparse.Namespace) -> int:
     """Show the contents of the store in numbers."""
     root = _root(a)
-    objects, tasks = stored_objects(root), task_files(root)
+    objects, tasks = inventory.stored_objects(root), inventory.task_files(root)
     held, limit = sum(o.bytes for o in objects), size_limit()
     kernels, unreachable = sum(len(o.symbols) for o in objects), sum(not o.symbols for o in objects)
     of_tasks = sum(t.bytes for t in tasks)
@@ -65,11 +57,11 @@ def verify(a: argparse.Namespace) -> int:
     if a.measure is not None:
         raise TuningError("kernels are not measured", hint="taskmap cache verify --measure N measures records.")
     root = _root(a)
-    bad = damaged(root)
-    remove(o for o in stored_objects(root) if o.path in bad)
+    bad = inventory.damaged(root)
+    inventory.remove(o for o in inventory.stored_objects(root) if o.path in bad)
     stray = _remove_stray(root)
     left = [p for p in (*bad, *stray) if p.exists()]
-    count = len(stored_objects(root)) - sum(p in bad for p in left)
+    count = len(inventory.stored_objects(root)) - sum(p in bad for p in left)
     if a.json:
         print_json({"objects": count, "removed": [str(p) for p in (*bad, *stray)], "left": [str(p) for p in left]})
         return 1 if bad or stray else 0
@@ -88,12 +80,12 @@ def prune(a: argparse.Namespace) -> int:
             "kernels are limited by size, not by number", hint="Use --max-size, or --max-records without --kernels."
         )
     root = _root(a)
-    objects, tasks = stored_objects(root), task_files(root)
+    objects, tasks = inventory.stored_objects(root), inventory.task_files(root)
     eligible = [*_chosen(objects, a), *([] if _narrows(a) else tasks)]
     every = sorted(eligible, key=lambda o: (o.used, str(o.path)))
     oldest = None if a.older is None else time.time() - a.older * DAY
-    gone = outdated(every, oldest, a.max_size)
-    freed = sum(o.bytes for o in gone) if a.dry_run else remove(gone)
+    gone = inventory.outdated(every, oldest, a.max_size)
+    freed = sum(o.bytes for o in gone) if a.dry_run else inventory.remove(gone)
     left = sum(o.bytes for o in (*objects, *tasks)) - freed
     known = set(tasks)
     of_tasks = sum(o in known for o in gone)
@@ -109,11 +101,11 @@ def clear(a: argparse.Namespace) -> int:
     if not a.yes:
         raise TuningError("this removes all compiled kernels", hint="Add --yes. They are compiled again when needed.")
     root = _root(a)
-    freed, tasks = remove(stored_objects(root)), task_files(root)
-    remove(tasks)
+    freed, tasks = inventory.remove(inventory.stored_objects(root)), inventory.task_files(root)
+    inventory.remove(tasks)
     _remove_stray(root)
-    count = len(tasks) - len(task_files(root))
-    left = sum(o.bytes for o in (*stored_objects(root), *task_files(root)))
+    count = len(tasks) - len(inventory.task_files(root))
+    left = sum(o.bytes for o in (*inventory.stored_objects(root), *inventory.task_files(root)))
     more = f"\n{size(left)} could not be removed" if left else ""
     text = f"{size(freed)} of kernels and {count} scheduled tasks removed{more}"
     answer(a.json, {"bytes": freed, "tasks": count, "left_bytes": left}, text)
@@ -121,7 +113,7 @@ def clear(a: argparse.Namespace) -> int:
 
 
 def _remove_stray(root: Path) -> list[Path]:
-    stray = stray_entries(root)
+    stray = inventory.stray_entries(root)
     for path in stray:
         with contextlib.suppress(OSError):
             path.unlink()
@@ -136,7 +128,7 @@ def _narrows(a: argparse.Namespace) -> bool:
     return a.name is not None or a.target is not None
 
 
-def _chosen(objects: list[StoredObject], a: argparse.Namespace) -> list[StoredObject]:
+def _chosen(objects: list[inventory.StoredObject], a: argparse.Namespace) -> list[inventory.StoredObject]:
     if not _narrows(a):
         return objects
     named = (o for o in objects if a.name is None or any(a.name in symbol for symbol in o.symbols))
@@ -152,7 +144,7 @@ def _root(a: argparse.Namespace) -> Path:
     return KernelStore(root).path if root.exists() else root  # refuses a folder that is not private to the user
 
 
-def _names(o: StoredObject) -> str:
+def _names(o: inventory.StoredObject) -> str:
     names = ", ".join(sorted(plain(s) for s in o.symbols)[:2])
     return f"{names}, ..." if len(o.symbols) > 2 else names or "(unreachable)"
 
@@ -162,6 +154,6 @@ def _ago(used: float) -> str:
     return f"{hours / 24:.0f} d ago" if hours >= 48 else f"{hours:.1f} h ago"
 
 
-def _content(o: StoredObject) -> dict[str, object]:
+def _content(o: inventory.StoredObject) -> dict[str, object]:
     shown = {"object": str(o.path), "bytes": o.bytes, "used": o.used, "kernels": list(o.symbols)}
     return {**shown, "isa": o.isa, "compiler": o.compiler}
