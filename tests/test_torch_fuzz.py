@@ -115,6 +115,17 @@ def test_a_nan_of_eager_that_float64_does_not_have_is_eagers_own(monkeypatch: py
     assert check(program, "cpu").kind == "value"
 
 
+def test_an_infinity_is_right_where_float64_is_beyond_the_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eager adds infinities of both signs where another order of the sum has one infinity."""
+    large = Input("x0", "numbers(1, (33, ), torch.float32).fill_(1e30)")
+    program = Program(7, (large,), ("v0 = x0 * 3e10 - x0 * 1e10",), ("v0",), ((3, 4, 5),))
+    assert program.functions()[1](*program.functions()[0](3, 4, 5))[0].isnan().all()
+    monkeypatch.setattr(checking, "_taskmap", lambda f, p, t: lambda x: (torch.full_like(x, torch.inf),))
+    assert check(program, "cpu").kind == "rounding"
+    monkeypatch.setattr(checking, "_taskmap", lambda f, p, t: lambda x: (torch.full_like(x, -torch.inf),))
+    assert check(program, "cpu").kind == "value"
+
+
 def test_a_constant_in_f32_of_a_kernel_in_f64_is_pytorchs_own(monkeypatch: pytest.MonkeyPatch) -> None:
     program = Program(7, (EXACT,), ("v0 = F.hardsigmoid(x0)",), ("v0",), ((3, 4, 5),), grad=True)
     monkeypatch.setattr(checking, "_taskmap", lambda f, p, t: lambda x: ((x + 3).clamp(0, 6) / 6,))

@@ -419,7 +419,10 @@ class Expressions(ExpressionWriter[_Text]):
         return _Text(f"tm_ramp<{e.lanes}, long long>({base.code}, {stride.code})")
 
     def _broadcast(self, e: ir.Broadcast) -> _Text:
-        return _Text(f"tm_splat<{e.lanes}>({self._typed(e.a)})")
+        code = self._typed(e.a)
+        if e.a.dtype == i64 and e.a in self.ranges and e.a not in self.wide and e.a not in self.indices:
+            code = f"(long long){code}"  # a variable that is declared as int, because its value fits
+        return _Text(f"tm_splat<{e.lanes}>({code})")
 
     def _lanereduce(self, e: ir.LaneReduce) -> _Text:
         op = {"sum": "or", "max": "or", "prod": "and", "min": "and"}.get(e.op, e.op) if e.dtype == boolean else e.op

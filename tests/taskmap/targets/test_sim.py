@@ -209,3 +209,13 @@ def test_the_target_has_to_be_where_the_tensors_are() -> None:
     with pytest.raises(Exception, match="the target is 'cuda', but the model's tensors are on cpu") as caught:
         compiled(lambda x: x + 1, options={"target": "cuda"})(torch.randn(3))
     assert InputError.__name__ in str(caught.value)
+
+
+def test_sums_of_integers_that_are_repeated() -> None:
+    """A value that fits an int is one operand of vectors of 64-bit integers."""
+
+    def repeated(x: torch.Tensor) -> torch.Tensor:
+        return x.expand(2, -1, -1).sum(0)
+
+    x = torch.randint(-9, 10, (8, 4), dtype=torch.int8)
+    assert torch.equal(compiled(repeated, options=SIM)(x), repeated(x))
