@@ -6,16 +6,16 @@ channels-last is a stride order. A view of a placed value (a slice, a permutatio
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from taskmap.graph.analysis.classify import definition, is_contraction, is_windowed
+from taskmap.graph.analysis.classify import definition, is_contraction, is_view, is_windowed
 from taskmap.graph.build import same_dim
 from taskmap.graph.nodes import Node
 from taskmap.ir.analysis import polynomial as poly
 from taskmap.ir.analysis.simplify import Simplifier
 from taskmap.ir.construct import constant_value, index, product, static_size
-from taskmap.ir.nodes import Dim, Expr, Load, Var
+from taskmap.ir.nodes import Call, Cast, Dim, Expr, Load, Var
 from taskmap.ir.task import Compute
 from taskmap.ir.visit import walk_exprs
 
@@ -55,13 +55,15 @@ def choose_strides(nodes: Iterable[Node]) -> dict[Node, tuple[Dim, ...]]:
     """The strides that each value would have in memory of its own.
 
     Strides that the caller fixes are kept. A convolution writes channels-last, and so does every node that maps a
-    channels-last value element by element or window by window. Attention stores the heads of a query together, as the
-    projection after it reads them. Everything else is row-major.
+    channels-last value element by element or window by window. An interpolation also follows a view that has its
+    channels together, such as an image made from a sequence of tokens: it then reads neighbours as vectors. Attention
+    stores the heads of a query together, as the projection after it reads them. Everything else is row-major.
     """
     chosen: dict[Node, tuple[Dim, ...]] = {}
     flowing: set[Node] = set()
     for node in nodes:
-        if node.attrs.get("storage") == "channels_last" or is_convolution(node) or _follows(node, flowing):
+        last = node.attrs.get("storage") == "channels_last" or is_convolution(node)
+        if last or _follows(node, flowing) or _gathers_channels(node, chosen):
             flowing.add(node)
             chosen[node] = channels_last(node.shape)
         elif node.op == "attention":
@@ -95,6 +97,41 @@ def _follows(node: Node, flowing: Container[Node]) -> bool:
         if all(_only(read.indices[1], define.axes[1]) for read in reads):
             return True
     return False
+
+
+def _gathers_channels(node: Node, chosen: Mapping[Node, tuple[Dim, ...]]) -> bool:
+    """True if ``node`` gathers pixels with all their channels from a view in which these lie together in memory."""
+    if not node.is_compute or len(node.shape) < 3:
+        return False
+    define = definition(node)
+    for formal, source in zip(define.inputs, node.inputs, strict=True):
+        if len(source.shape) != len(node.shape) or not source.is_compute or not is_view(definition(source)):
+            continue
+        reads = [e for e in walk_exprs(define.body) if isinstance(e, Load) and e.buffer is formal]
+        pixels = [i for read in reads for i in read.indices[2:]]
+        if not all(_only(read.indices[1], define.axes[1]) for read in reads) or not any(map(_is_computed, pixels)):
+            continue
+        place = _placed(source, chosen)
+        if place is not None and static_size(place.strides[1]) == 1 and static_size(place.strides[-1]) != 1:
+            return True
+    return False
+
+
+def _is_computed(at: Expr) -> bool:
+    """True if an index is looked up or rounded."""
+    return any(isinstance(e, (Load, Cast, Call)) for e in walk_exprs(at))
+
+
+def _placed(view: Node, chosen: Mapping[Node, tuple[Dim, ...]]) -> Placement | None:
+    """The place of a view of a value with ``chosen`` strides; None if its addresses are not linear."""
+    chain: list[Compute] = []
+    while view.is_compute and view.op != "copy" and is_view(definition(view)):
+        chain.append(definition(view))
+        (view,) = view.inputs
+    place: Placement | None = Placement(view, chosen[view])
+    while chain and place is not None:
+        place = view_placement(chain.pop(), place)
+    return place
 
 
 def _is_one(size: Dim) -> bool:
