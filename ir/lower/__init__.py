@@ -8,6 +8,7 @@ In reading order:
     specs_gpu         Move and MatMul across threads become instructions
     specs_cpu         the other Move and MatMul become loops around instructions
     vector_widths     the vectors that a row of registers is divided into
+    selections        the instructions chosen for a kernel, as text for reports
     instructions      operands of invoked instructions become this thread's addresses
     registers         the register buffers of a CPU: their widths, and those that move to memory
     mapped_loops      task-mapped loops and distributed registers become plain ones
@@ -19,5 +20,5 @@ In reading order:
     common_indices    index arithmetic in terms of the names around it
 
 May import: the nodes, the builder, the visitors and the printer of ``ir``, ``ir.passes``, ``ir.target``,
-``ir.algebra``, ``ir.analysis``, ``ir.isa``, ``ir.errors``, ``ir.util``.
+``ir.algebra``, ``ir.analysis``, ``ir.isa``, ``ir.select``, ``ir.errors``, ``ir.util``.
 """

@@ -47,15 +47,19 @@ class Choice:
         needed, computed = _products(self.statement), _products(self.term)
         return 1.0 if not computed else min(1.0, needed / computed)
 
+    @property
+    def names(self) -> str:
+        """The instructions by name."""
+        return ", ".join(i.name for i in self.instructions) or "scalar code"
+
     def second(self) -> Choice | None:
         """The choice without these instructions, by a search of its own; None if the chosen form has none."""
         used = self.instructions
         return _choose(self.statement, tuple(e for e in self.entries if e not in used), Limits()) if used else None
 
     def __str__(self) -> str:
-        names = ", ".join(i.name for i in self.instructions) or "no instruction"
         return (
-            f"{names}: {self.cost.issued} issued; rules: {', '.join(self.rules) or 'none'}; "
+            f"{self.names}: {self.cost.issued} issued; rules: {', '.join(self.rules) or 'none'}; "
             f"{self.search.nodes} nodes, {self.search.rounds} rounds, {self.seconds * 1e3:.1f} ms, "
             f"{self.useful:.0%} of products useful"
         )

@@ -22,7 +22,7 @@ from taskmap.ir.analysis.cost import Sizes
 from taskmap.ir.nodes import Var
 from taskmap.ir.util.lazy import lazily
 from taskmap.report.collect import Recorded
-from taskmap.report.mappings import pictures
+from taskmap.report.mappings import choices, pictures
 from taskmap.report.peaks import peaks_of
 from taskmap.report.presentation import Report
 from taskmap.report.records import Flow, KernelReport, SimulatedBound
@@ -83,10 +83,9 @@ def _kernel(
 ) -> KernelReport:
     config = None if session.choices is None else session.choices.config(group.task, hints)
     draw = partial(pictures, group.task, config, session.target, made.schedule, sizes, threads)
-    if isinstance(made.source, CudaSource):
-        source = made.source
-        return KernelReport(source.symbol, "CUDA C++", made.schedule, source.text, source.threads, draw=draw)
-    return KernelReport(made.source.symbol, "C", made.schedule, made.source.text, draw=draw)
+    chosen = partial(choices, group.task, config, session.target, made.schedule)
+    language, block = ("CUDA C++", made.source.threads) if isinstance(made.source, CudaSource) else ("C", 0)
+    return KernelReport(made.source.symbol, language, made.schedule, made.source.text, block, draw=draw, choices=chosen)
 
 
 class _Flows:

@@ -8,6 +8,7 @@ from taskmap.ir.algebra.grid_picture import Cell, Drawing, picture
 from taskmap.ir.algebra.mapping import TaskMapping, from_function
 from taskmap.ir.analysis.cost import Sizes, known_size
 from taskmap.ir.errors import InputError, TaskmapError
+from taskmap.ir.lower.selections import selections
 from taskmap.ir.nodes import Allocate, For, Kernel, LoopKind, MappedFor, Move
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
@@ -37,6 +38,13 @@ def pictures(
         found.setdefault((what, repr(mapping)), (mapping, lanes))
     shown = list(found.items())[:_MOST]
     return tuple(Picture(what, text, _drawing(*mapping)) for (what, text), mapping in shown)
+
+
+def choices(task: Task, config: Config | None, target: Target, note: str) -> tuple[str, ...]:
+    """The choices of instructions for the kernel of ``task``, whose schedule is ``note``; empty if that schedule no
+    longer exists."""
+    kernel = _kernel(task, config, target, note)
+    return () if kernel is None else selections(kernel, target)
 
 
 def _kernel(task: Task, config: Config | None, target: Target, note: str) -> Kernel | None:

@@ -190,7 +190,7 @@ class KernelReport:
 
     symbol: its name in the generated text. language: C or CUDA C++. text: the generated code. threads: of a thread
     block of a GPU, 0 on a CPU. simulated: for the target cuda-sim, if it could be counted in time. draw: makes the
-    pictures of its task mappings, which requires scheduling it again.
+    pictures of its task mappings, and ``choices`` the lines of ``taskmap.ir.lower.selections``; both schedule it again.
     """
 
     symbol: str
@@ -200,6 +200,7 @@ class KernelReport:
     threads: int = 0
     simulated: SimulatedBound | None = None
     draw: Callable[[], tuple[Picture, ...]] = field(default=tuple, repr=False, compare=False)
+    choices: Callable[[], tuple[str, ...]] = field(default=tuple, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,6 +63,7 @@ def _section(g: GroupReport, report: ReportData, kernel: KernelReport | None, te
     share = percent(g.share)
     times = " · ".join(t for t in (duration(g.seconds), share) if t)
     facts = list(_facts(g, report))
+    facts += [("instructions", line) for line in (kernel.choices() if kernel is not None else ())]
     parts = [_table(facts), _lines(g), _refused(g.refused)]
     if kernel is not None:
         parts.append(_kernel(g, kernel, texts))
