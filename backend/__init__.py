@@ -9,6 +9,8 @@
     library         loading shared objects, and the process's OpenMP runtime
     image           loading a shared object from memory
     children        compiler processes that can be ended together
+    compilers       facts shared by the compilers of all targets
+    compile_pool    kernels found in a store or compiled in parallel, for every target
     counters        the cost of building kernels
 
 Imports ``ir`` only.

@@ -19,7 +19,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
     ),
     "taskmap.backend": (
         "c_expressions children compilers counters library store/",
-        "image",
+        "compile_pool image",
         "cpu/",
         "program/",
         "cuda/",

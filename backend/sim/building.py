@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
 from time import perf_counter
 
+from taskmap.backend.compile_pool import CompilePool
 from taskmap.backend.counters import Counters
 from taskmap.backend.cuda.source import CudaSource
 from taskmap.backend.sim.toolchain import Compiler, compile_unit, find_compiler, stored_kernel
@@ -34,6 +35,33 @@ class SimKernel:
         if address is None:
             raise InputError(f"the simulator's kernel has no {entry_symbol(self.source.symbol)}")
         return address
+
+
+_TOGETHER = 4
+"""Kernels per translation unit of a pool: fewer repeat the cost of reading and linking, more leave processors idle."""
+
+
+class SimCompiler(CompilePool[CudaSource, Sequence[CudaSource], "list[SimKernel]", SimKernel]):
+    """Builds kernels without checks. A unit looks its kernels up itself, in its thread, and counts them."""
+
+    def __init__(self, store: KernelStore, counters: Counters) -> None:
+        super().__init__(Counters(), None, "taskmap-sim")
+        self._store, self._built = store, counters
+
+    def find(self, source: CudaSource) -> None:
+        """None: see the class."""
+
+    def units(self, pending: Sequence[CudaSource], last: bool) -> Sequence[Sequence[CudaSource]]:
+        """A few kernels together."""
+        return [pending] if last or len(pending) == _TOGETHER else ()
+
+    def compile(self, unit: Sequence[CudaSource]) -> list[SimKernel]:
+        """The kernels of a unit, loaded."""
+        return build_kernels(unit, self._store, checked=False, counters=self._built)
+
+    def adopt(self, unit: Sequence[CudaSource], compiled: list[SimKernel]) -> Mapping[str, SimKernel]:
+        """The kernels by symbol."""
+        return {kernel.source.symbol: kernel for kernel in compiled}
 
 
 _loaded: dict[tuple[CudaSource, KernelStore, bool], SimKernel] = {}

@@ -45,6 +45,10 @@ class KernelSource:
         if not _SYMBOL.fullmatch(self.symbol):
             raise ValueError(f"not a C identifier: {self.symbol!r}")
 
+    def is_same_kernel(self, other: KernelSource) -> bool:
+        """True if the two are equal."""
+        return self == other
+
     @property
     def computes_with_integers(self) -> bool:
         """False only if every element that the text reads, computes and writes is a float."""

@@ -40,8 +40,7 @@ from taskmap.compile.session import Session
 from taskmap.compile.task_store import TaskStore
 from taskmap.ir.target import Target, gpu_named
 from taskmap.options import Options
-from taskmap.targets.gpu_base import CompiledKernels
-from taskmap.targets.platform import LoadedPrograms, Programs, Show
+from taskmap.targets.platform import LoadedPrograms, ProgramBuilder, Programs, Show
 from taskmap.targets.precision import with_precision
 from taskmap.util.dump import Dump
 from taskmap.util.metrics import COUNTERS
@@ -79,14 +78,14 @@ class Compiling(AbsentGpu):
 
 
 @dataclass(frozen=True, slots=True)
-class CompilingBuilder(CompiledKernels):
+class CompilingBuilder(ProgramBuilder):
     """Compiles kernels into the store."""
 
     compiler: CudaCompiler
 
     def finish(self, programs: Programs, prepares: bool, dump: Dump, show: Show) -> LoadedPrograms:
         """Programs without native code."""
-        made = self.compiler.finish(show)
+        made = self.compiler.finish((), show)
         return LoadedPrograms(
             {p: Uncomputed(p) for p in programs}, None, {s: binary.resources for s, binary in made.items()}
         )

@@ -36,8 +36,8 @@ from taskmap.options import Options
 from taskmap.targets.choose import gpu_target, simulated_target
 from taskmap.targets.cpu import CpuPlatform
 from taskmap.targets.devices import CPU
-from taskmap.targets.gpu_base import CompiledKernels, GpuCode
-from taskmap.targets.platform import LoadedPrograms, Programs, Runs, Show
+from taskmap.targets.gpu_base import GpuCode
+from taskmap.targets.platform import LoadedPrograms, ProgramBuilder, Programs, Runs, Show
 from taskmap.targets.precision import with_precision
 from taskmap.targets.sim import SimPlatform
 from taskmap.tuning.choice import choices
@@ -141,7 +141,7 @@ class AbsentGpu(GpuCode):
 
 
 @dataclass(frozen=True, slots=True)
-class AbsentBuilder(CompiledKernels):
+class AbsentBuilder(ProgramBuilder):
     """Compiles kernels. Values that depend only on constants are computed in the simulator, as the GPU would."""
 
     platform: AbsentGpu
@@ -149,7 +149,7 @@ class AbsentBuilder(CompiledKernels):
 
     def finish(self, programs: Programs, prepares: bool, dump: Dump, show: Show) -> LoadedPrograms:
         """Programs that are not run, except the second, which prepares constants."""
-        binaries = self.compiler.finish(show)
+        binaries = self.compiler.finish((), show)
         self.platform.images.update({symbol: binary.image for symbol, binary in binaries.items()})
         main, *others = programs
         runs: dict[Program, Runs] = {main: NotRun(main)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -22,14 +21,13 @@ from taskmap.backend.store.key import KernelSource
 from taskmap.backend.store.objects import KernelStore
 from taskmap.graph.passes import GraphPass
 from taskmap.graph.passes.weight_packing import PackWeights
-from taskmap.ir.errors import TaskmapError
 from taskmap.ir.nodes import Kernel
 from taskmap.ir.target import Target
 from taskmap.options import Options
 from taskmap.schedules import packed_width
 from taskmap.targets.choose import host_target
 from taskmap.targets.devices import CPU
-from taskmap.targets.platform import LoadedPrograms, Programs, Show, Source
+from taskmap.targets.platform import LoadedPrograms, ProgramBuilder, Programs, Show
 from taskmap.trust.compiler import trusted_toolchain
 from taskmap.util.dump import Dump
 from taskmap.util.metrics import COUNTERS
@@ -66,24 +64,11 @@ class CpuPlatform:
 
 
 @dataclass(frozen=True, slots=True)
-class CpuBuilder:
+class CpuBuilder(ProgramBuilder):
     """Compiles kernels, then the launch sequences of programs."""
 
     options: Options
     compiler: KernelCompiler
-
-    def __len__(self) -> int:
-        """The number of kernels wanted so far."""
-        return len(self.compiler)
-
-    def add(self, source: Source) -> None:
-        """Request a kernel."""
-        assert isinstance(source, KernelSource)
-        self.compiler.add(source)
-
-    def refused(self, show: Show) -> Mapping[str, TaskmapError]:
-        """No refusals: a CPU has resources for every kernel."""
-        return {}
 
     def finish(self, programs: Programs, prepares: bool, dump: Dump, show: Show) -> LoadedPrograms:
         """The programs with their launch sequences."""
@@ -107,10 +92,6 @@ class CpuBuilder:
             sequence = None if options.profile else CompiledSequence(program, places, loaded, functions)
             executables[program] = Executable(program, places, launcher, sequence, options.profile)
         return LoadedPrograms(executables, loaded[watch.SOURCE.symbol] if checked else None, {})
-
-    def close(self) -> None:
-        """Stop running compilers."""
-        self.compiler.close()
 
 
 def cpu_platform(options: Options) -> CpuPlatform:

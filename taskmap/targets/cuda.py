@@ -19,8 +19,8 @@ from taskmap.backend.store.objects import KernelStore
 from taskmap.ir.target import Target
 from taskmap.options import Options
 from taskmap.targets.choose import gpu_target
-from taskmap.targets.gpu_base import CompiledKernels, GpuCode
-from taskmap.targets.platform import Capturer, LoadedPrograms, Programs, Show
+from taskmap.targets.gpu_base import GpuCode
+from taskmap.targets.platform import Capturer, LoadedPrograms, ProgramBuilder, Programs, Show
 from taskmap.targets.precision import with_precision
 from taskmap.targets.torch_capturer import TorchCapturer
 from taskmap.util.dump import Dump
@@ -49,7 +49,7 @@ class CudaPlatform(GpuCode):
 
 
 @dataclass(frozen=True, slots=True)
-class CudaBuilder(CompiledKernels):
+class CudaBuilder(ProgramBuilder):
     """Compiles kernels and loads them into the driver."""
 
     platform: CudaPlatform
@@ -59,7 +59,7 @@ class CudaBuilder(CompiledKernels):
         """The programs with their kernels loaded."""
         platform = self.platform
         driver, compiled_by = platform.driver, f"{platform.toolchain.identity} for {platform.toolchain.architecture}"
-        binaries = self.compiler.finish(show)
+        binaries = self.compiler.finish((), show)
         kernels = {
             symbol: DeviceKernel(binary.source, driver.load(binary.image, symbol, compiled_by))
             for symbol, binary in binaries.items()

@@ -6,10 +6,11 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
+from taskmap.backend.compile_pool import CompilePool
 from taskmap.backend.cuda.resources import Resources
 from taskmap.backend.program.executable import TimedRun
 from taskmap.backend.program.memory_plan import MemoryPlan
@@ -65,18 +66,24 @@ class Capturer(Protocol):
 
 
 class ProgramBuilder(Protocol):
-    """Compiles the kernels of one graph while others are still being generated: `add` each, then `finish`."""
+    """Compiles the kernels of one graph while others are still being generated: `add` each, then `finish`.
+
+    A pool compiles them; a target defines how programs become executables.
+    """
+
+    compiler: CompilePool[Any, Any, Any, Any]
 
     def __len__(self) -> int:
         """The number of kernels wanted so far."""
-        ...
+        return len(self.compiler)
 
     def add(self, source: Source) -> None:
         """Request a kernel."""
+        self.compiler.add(source)
 
     def refused(self, show: Show) -> Mapping[str, TaskmapError]:
         """By symbol, the reasons why kernels need more of the hardware than it has; they are no longer requested."""
-        ...
+        return self.compiler.refused(show)
 
     def finish(self, programs: Programs, prepares: bool, dump: Dump, show: Show) -> LoadedPrograms:
         """The programs, ready to be run; ``prepares``: one of them computes constants."""
@@ -84,6 +91,7 @@ class ProgramBuilder(Protocol):
 
     def close(self) -> None:
         """Stop work in progress."""
+        self.compiler.close()
 
 
 class Platform(Protocol):

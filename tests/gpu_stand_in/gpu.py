@@ -74,7 +74,7 @@ def noted_sources() -> dict[str, CudaSource]:
         sources.setdefault(source.symbol, source)
         add(self, source)
 
-    CudaCompiler.add = noted  # type: ignore[method-assign]
+    CudaCompiler.add = noted  # type: ignore[method-assign, assignment]
     return sources
 
 
