@@ -42,7 +42,18 @@ from taskmap.ir.types import f16
 from taskmap.schedules import schedule
 from tests.schedules.graph_tasks import fused, matrix_product, tensor
 
-__all__ = ["CASES", "Assembled", "Case", "assembled", "count", "instructions", "listing", "loop_with"]
+__all__ = [
+    "CASES",
+    "Assembled",
+    "Case",
+    "assembled",
+    "attending",
+    "count",
+    "instructions",
+    "listing",
+    "loop_with",
+    "multiplying",
+]
 NAME, ISA = "gpu_static", "sm_90a"
 HEADER = ("kernel", "instructions", "before", "loop", "before", "registers", "before", "MB", "before")
 FIGURES = ("instructions", "loop", "registers", "bytes")
