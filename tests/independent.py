@@ -116,11 +116,30 @@ def _check(given: Program, groups: Sequence[Group]) -> bool:
     run = torch.compile(given, backend=compile_fx)
     for at, (values, gradients) in wanted:
         inputs = _marked(_resized(given, at), at, bool(gradients))
-        mine = run(*inputs)
+        try:
+            mine = run(*inputs)
+        except Exception as error:
+            if not is_pytorchs_own(error, given, at, bool(gradients)):
+                raise
+            run = torch.compile(given, backend=compile_fx)
+            continue
         assert_close(mine, values, at)
         if gradients:
             assert_close(_gradients(mine, inputs), gradients, at)
     return True
+
+
+def is_pytorchs_own(error: Exception, given: Program, at: dict[Place, int], trained: bool) -> bool:
+    """True if PyTorch fails alike without taskmap: it divides by a size's distance from a correction of two."""
+    torch._dynamo.reset()
+    inputs = _marked(_resized(given, at), at, trained)
+    try:
+        torch.compile(given, backend="aot_eager")(*inputs)
+    except Exception as other:
+        return str(error).splitlines()[1:2] == str(other).splitlines()[1:2]
+    finally:
+        torch._dynamo.reset()
+    return False
 
 
 def assert_close(mine: Sequence[Any], theirs: Sequence[Any], at: object) -> None:
