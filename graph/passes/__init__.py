@@ -11,6 +11,7 @@ No pass removes dead nodes, because a graph's nodes are those that its outputs r
     scales          batch normalisation moves into the convolution before it
     concatenations  concatenations in place (growing finds those that contain each other)
     weight_packing  weights in the order in which templates read them; the driver runs it for a target
+    pack_classes    one task that packs all weights of a size class
 
 May import: ir, ``analysis``, ``fusion.in_place_cat``, and ``build``, ``nodes`` and ``ops`` of graph.
 """

@@ -8,7 +8,7 @@ operator: for a constant weight it runs once, together with the other operators 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 from typing import cast as typed
@@ -35,11 +35,13 @@ class PanelWidth(Protocol):
         ...
 
 
+PACK = "pack"
+"""The operator of packed weights."""
 _SMALLEST = 1 << 12
 
 
 @dataclass(frozen=True, slots=True)
-class _Order:
+class PackOrder:
     """The packed order of an operand: panels of ``width`` columns of ``axis``, the other axes in the order ``others``
     within a panel. Panels do not cross a group of ``columns`` columns."""
 
@@ -66,7 +68,7 @@ class PackWeights(GraphPass):
     def run(self, graph: Graph) -> Graph:
         """The same graph with packed weights."""
         constant = computed_once(graph)
-        packed: dict[tuple[Node, _Order], Node] = {}
+        packed: dict[tuple[Node, PackOrder], Node] = {}
         renamed: dict[Node, Node] = {}
         for node in graph.nodes():
             inputs = tuple(renamed.get(n, n) for n in node.inputs)
@@ -81,7 +83,7 @@ class PackWeights(GraphPass):
         outputs = [None if n is None else renamed.get(n, n) for n in graph.outputs]
         return replace(graph, outputs=outputs)
 
-    def _packed(self, node: Node, constant: set[Node], packed: dict[tuple[Node, _Order], Node]) -> Node | None:
+    def _packed(self, node: Node, constant: set[Node], packed: dict[tuple[Node, PackOrder], Node]) -> Node | None:
         if node.define is None or node in constant:
             return None
         windowed = "dilation" in node.attrs
@@ -94,17 +96,17 @@ class PackWeights(GraphPass):
         weight = node.inputs[position]
         key = (weight, order)
         if key not in packed:
-            packed[key] = _pack(weight, order)
+            packed[key] = pack(weight, order)
             packed[key].origin = node.origin
         return _reading(node, position, packed[key], order)
 
-    def _convolution(self, node: Node) -> tuple[int, _Order] | None:
+    def _convolution(self, node: Node) -> tuple[int, PackOrder] | None:
         weight, transposed = node.inputs[1], bool(node.attrs.get("transposed"))
         groups = typed(int, node.attrs["groups"])
         filters = static_size(weight.shape[0])
         if filters is not None and filters == groups > 1 and static_size(weight.shape[1]) == 1:
             # Vectors run over the channels of a depthwise convolution, so channels become adjacent.
-            order = _Order(0, (1, *range(2, len(weight.shape))), filters, filters)
+            order = PackOrder(0, (1, *range(2, len(weight.shape))), filters, filters)
             return None if _is_symbolic(weight) else (1, order)
         axis = 1 if transposed else 0
         columns = static_size(weight.shape[axis]) or 0
@@ -117,9 +119,9 @@ class PackWeights(GraphPass):
         rows = ceil_div(rows, stride[-1]) if transposed else rows
         channels = 0 if pointwise or transposed else weight.shape[1]
         width = self.width(rows, columns, node.dtype, channels=channels)
-        return 1, _Order(axis, (*range(2, len(weight.shape)), 1 - axis), columns, width)
+        return 1, PackOrder(axis, (*range(2, len(weight.shape)), 1 - axis), columns, width)
 
-    def _matmul(self, node: Node, constant: set[Node]) -> tuple[int, _Order] | None:
+    def _matmul(self, node: Node, constant: set[Node]) -> tuple[int, PackOrder] | None:
         assert node.define is not None
         c = find_contraction(node.define.axes, node.shape, node.define.body)
         read = None if c is None else _plain(c.b)
@@ -141,7 +143,7 @@ class PackWeights(GraphPass):
         if batch:
             return None
         others = tuple(d for d in range(len(weight.shape)) if d != axis)
-        return position, _Order(axis, others, static_size(weight.shape[axis]) or 1, width)
+        return position, PackOrder(axis, others, static_size(weight.shape[axis]) or 1, width)
 
     @staticmethod
     def _worth_it(c: Contraction, weight: Node, axis: int) -> bool:
@@ -201,28 +203,51 @@ def _is_contiguous(node: Node, axis: int) -> bool:
     )
 
 
-def _pack(weight: Node, order: _Order) -> Node:
-    size, columns, width = weight.shape[order.axis], order.columns, order.width
-    groups = (static_size(size) or columns) // columns
-    outer = (groups,) if groups > 1 else ()
-    shape = (*outer, ceil_div(columns, width), *(weight.shape[d] for d in order.others), width)
+def pack(weight: Node, order: PackOrder) -> Node:
+    """A node that stores ``weight`` in the packed order."""
+    groups = (static_size(weight.shape[order.axis]) or order.columns) // order.columns
+    counts = groups, -(-order.columns // order.width)
+    shape, element = packing(weight.shape, counts, order.axis, order.others, order.columns, order.width)
+    attrs = {"axis": order.axis, "others": order.others, "columns": order.columns, "width": order.width}
+    return define(PACK, [weight], shape, element, weight.dtype, **attrs)
+
+
+def packing(
+    shape: Sequence[Dim],
+    counts: tuple[Dim, Dim],
+    axis: int,
+    others: Sequence[int],
+    columns: Dim,
+    width: Dim,
+    *,
+    full: bool = False,
+) -> tuple[tuple[Dim, ...], Callable[[Buffer], Callable[..., ExprLike]]]:
+    """The shape of a packed operand, and its elements as a function of the operand, which has ``shape``.
+
+    ``axis`` counts the columns of all groups, ``columns`` in each, packed in panels of ``width``. ``counts``: the
+    number of groups, and of a group's panels. ``others``: the order of the other axes within a panel. ``full``: the
+    columns fill all panels, so no element is checked.
+    """
+    groups, panels = counts
+    outer = () if static_size(groups) in (0, 1) else (groups,)
+    packed = (*outer, panels, *(shape[d] for d in others), width)
 
     def element(w: Buffer) -> Callable[..., ExprLike]:
         def at(*place: Expr) -> Expr:
             group, (panel, *inner, lane) = (place[0], place[1:]) if outer else (index(0), place)
             column = panel * width + lane
-            where: list[Expr] = [index(0)] * len(weight.shape)
-            where[order.axis] = group * columns + minimum(column, columns - 1)
-            for d, i in zip(order.others, inner, strict=True):
+            where: list[Expr] = [index(0)] * len(shape)
+            where[axis] = group * columns + (column if full else minimum(column, columns - 1))
+            for d, i in zip(others, inner, strict=True):
                 where[d] = i
-            return select(column < columns, w[tuple(where)], 0)
+            return w[tuple(where)] if full else select(column < columns, w[tuple(where)], 0)
 
         return at
 
-    return define("pack", [weight], shape, element, weight.dtype)
+    return packed, element
 
 
-def _reading(node: Node, position: int, packed: Node, order: _Order) -> Node:
+def _reading(node: Node, position: int, packed: Node, order: PackOrder) -> Node:
     """``node`` with its input at ``position`` read from ``packed``."""
     old = node.define
     assert old is not None

@@ -25,10 +25,11 @@ ExternFunction = Callable[[Sequence[torch.Tensor], Sequence[int]], object]
 
 @dataclass(frozen=True, slots=True)
 class GroupKernel:
-    """A group's kernel: its symbol, and whether it takes an error flag."""
+    """A group's kernel: its symbol, whether it takes an error flag, and the sizes that it takes as arguments."""
 
     symbol: str
     needs_error: bool
+    sizes: tuple[Dim, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +204,7 @@ class _Assembler:
             where, indexing = str((step.anchor or step.outputs[0]).origin), ""
             if kernel.needs_error:
                 where, indexing = indexing_lines(step.nodes), indexing_text(step.nodes)
-            steps.append(Launch(kernel.symbol, ids, step.task.dims, kernel.needs_error, step.name, where, indexing))
+            steps.append(Launch(kernel.symbol, ids, kernel.sizes, kernel.needs_error, step.name, where, indexing))
         views = self._outputs(outputs, aliases)
         timeline = _Timeline(self)
         bindings = tuple(self._extern(node, k, timeline) for k, node in enumerate(externs))

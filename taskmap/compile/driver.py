@@ -61,7 +61,9 @@ def compile_graph(
         planned, kernels = compile_.kernels(planned)
         with progress("compiling kernels", len(builder)) as show:
             kernels = compile_.refit(kernels, show)
-        symbols = {g: GroupKernel(k.source.symbol, k.source.needs_error) for g, k in kernels.items()}
+        symbols = {
+            g: GroupKernel(k.source.symbol, k.source.needs_error, compile_.sizes_of(g)) for g, k in kernels.items()
+        }
         parts = assemble(AssemblyInput(graph, planned, symbols, extern_function, constant, aliases))
         memory = {part.program: plan_memory(part.program) for part in (parts.main, parts.prepare) if part is not None}
         for part in (parts.prepare, parts.main):

@@ -14,10 +14,11 @@ from taskmap.compile.task_store import TaskKernel, entry_key
 from taskmap.compile.unfuse import unfuse
 from taskmap.graph.fusion.planning import Group, Plan
 from taskmap.graph.nodes import Node
+from taskmap.graph.passes.pack_classes import SizeClass, pack_class
 from taskmap.ir.analysis.key import task_key
 from taskmap.ir.errors import CodegenError, LoweringError, ScheduleError, TaskmapError
 from taskmap.ir.lower.pipeline import lower
-from taskmap.ir.nodes import Kernel, Var
+from taskmap.ir.nodes import Dim, Kernel, Var
 from taskmap.ir.passes import dump_each
 from taskmap.ir.printer import print_kernel
 from taskmap.ir.target import Target
@@ -96,20 +97,21 @@ class Compile:
         """The kernel of a group whose previous kernel was refused; it records the refusal."""
         why = " ".join(str(error.why).split())
         try:
-            made = self._make_kernel(group, key, None, attempt)
+            made = self._make_kernel(group, group.task, key, None, attempt)
         except (ScheduleError, LoweringError, CodegenError):
             assert isinstance(kernel.source, CudaSource)
             return replace(kernel, source=replace(kernel.source, allow=ALLOWANCES), refusal=why)
         return kernel.replaced_by(made, why)
 
     def _kernel_of(self, group: Group) -> TaskKernel:
-        """The kernel of a group's task; equal tasks share one."""
-        session, key = self.session, task_key(group.task)
+        """The kernel of a group's task; equal tasks share one, and so do the tasks of a size class."""
+        session, task = self.session, self.task_of(group)
+        key = task_key(task)
         if key in session.kernels:
             COUNTERS.add("tasks_shared")
             detail("%s: the kernel of an equal task, %s", group.name, session.kernels[key].source.symbol)
             return session.kernels[key]
-        config = self._tuned(group.task)
+        config = self._tuned(task)
         if config is not None:
             COUNTERS.add("tasks_tuned")
             detail("%s: tuned, %s", group.name, config)
@@ -122,7 +124,7 @@ class Compile:
             session.kernels[key] = found
             return found
         try:
-            made = self._make_kernel(group, key, config)
+            made = self._make_kernel(group, task, key, config)
         except TaskmapError as error:
             error.at(_place(group))
             raise
@@ -139,6 +141,21 @@ class Compile:
         session.kernels[key] = made
         return made
 
+    def task_of(self, group: Group) -> Task:
+        """The task whose kernel computes the group: its own, or that of its size class."""
+        of = self._size_class(group)
+        return group.task if of is None else of.task
+
+    def sizes_of(self, group: Group) -> tuple[Dim, ...]:
+        """The sizes that the group's kernel takes as arguments."""
+        of = self._size_class(group)
+        return group.task.dims if of is None else of.sizes
+
+    def _size_class(self, group: Group) -> SizeClass | None:
+        """The size class of a group that runs once: compiling takes longer than it runs. At every call a kernel that
+        knows its sizes is up to a tenth faster."""
+        return pack_class(group.task) if group.once and self.session.target.kind == "cpu" else None
+
     def _tuned(self, task: Task) -> Config | None:
         choices = self.session.choices
         return None if choices is None else choices.config(task, self.hints)
@@ -146,8 +163,8 @@ class Compile:
     def _entry(self, key: str, config: Config | None) -> str:
         return entry_key(key, self.session.target, compiler_version(), "" if config is None else str(config))
 
-    def _make_kernel(self, group: Group, key: str, config: Config | None, attempt: int = 0) -> TaskKernel:
-        task, session, dump = group.task, self.session, self.dump
+    def _make_kernel(self, group: Group, task: Task, key: str, config: Config | None, attempt: int = 0) -> TaskKernel:
+        session, dump = self.session, self.dump
         digest = hashlib.sha256(key.encode()).hexdigest()[:8]
         dump.write(f"task_{task.name}_{digest}.txt", key)
         kernel = _scheduled(task, config, session.target, attempt).kernel
