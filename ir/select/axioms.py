@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from random import Random
 
 from taskmap.ir.select.egraph import EGraph, Node
-from taskmap.ir.select.instances import index, lanes, product, value, wide
+from taskmap.ir.select.instances import lanes, product, value, wide
 from taskmap.ir.select.rule import Rule
 from taskmap.ir.select.terms import Term, broadcast, cast, total
 from taskmap.ir.types import DType, bf16, f16, f32, f64, i8, i16, i32, i64, u8
@@ -116,7 +116,7 @@ def _own(rng: Random) -> Term:
 
 
 def _nested(rng: Random) -> Term:
-    return broadcast(broadcast(index(rng, lanes(rng)), _n(rng)), _n(rng))
+    return broadcast(broadcast(value(rng, lanes(rng)), _n(rng)), _n(rng))
 
 
 def _of_cast(rng: Random) -> Term:

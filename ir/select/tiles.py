@@ -94,7 +94,8 @@ def rule_of(entry: Instruction) -> Rule:
     def instance(rng: Random) -> Term:
         spec = entry.spec
         assert isinstance(spec, MatMulSpec)
-        m, n, k = (size * rng.randint(1, 2) for size in (spec.m, spec.n, spec.k))
+        whole = rng.choice([(1, 1, 1), (2, 1, 1), (1, 2, 1), (1, 1, 2)])
+        m, n, k = (size * count for size, count in zip((spec.m, spec.n, spec.k), whole, strict=True))
         assert entry.owner_c is not None
         c = Tile("c", spec.c, (m, n), repeat(m // spec.m, n // spec.n) * entry.owner_c)
         return product_of_tiles(c, Tile("a", spec.a, (m, k)), Tile("b", spec.b, (k, n)))
