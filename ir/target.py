@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from taskmap.ir.errors import InvalidOptionError
+from taskmap.ir.features import FEATURES, ISA_FEATURES, in_order
 
 __all__ = ["GPUS", "Target", "cpu_target", "cuda_target", "gpu_named"]
 
@@ -15,7 +17,8 @@ class Target:
     """A processor. Sizes are bytes, per core; ``l3`` is shared by all cores.
 
     ``vector_registers`` counts architectural registers of ``vector_bytes`` each. Schedules plan for ``cores`` cores; a
-    kernel runs correctly on any number.
+    kernel runs correctly on any number. ``features``: the instruction-set extensions of a CPU that kernels may use, in
+    the order of ``taskmap.ir.features``; ``isa`` is the largest instruction set among them.
 
     For a GPU, a core is a streaming multiprocessor (SM), a vector is the widest load of one thread,
     ``vector_registers`` is the limit of 32-bit registers per thread, and ``l2`` is shared by all SMs. shared_per_block:
@@ -44,6 +47,7 @@ class Target:
     name: str = ""
     tf32: bool = False
     l2_rate: float = 32
+    features: tuple[str, ...] = ()
 
     @property
     def capability(self) -> int:
@@ -61,10 +65,31 @@ class Target:
 _CPU_ISAS = {"avx512": (64, 32), "avx2": (32, 16), "generic": (16, 16)}
 
 
-def cpu_target(isa: str, cores: int, l1: int = 32 << 10, l2: int = 1 << 20, l3: int = 32 << 20) -> Target:
-    """The CPU target of an instruction set: avx512, avx2 or generic (128-bit vectors)."""
+def cpu_target(
+    isa: str,
+    cores: int,
+    l1: int = 32 << 10,
+    l2: int = 1 << 20,
+    l3: int = 32 << 20,
+    features: Iterable[str] = (),
+) -> Target:
+    """The CPU target of an instruction set: avx512, avx2 or generic (128-bit vectors), with more ``features``.
+
+    Raises InvalidOptionError for a feature that is unknown, or that needs others.
+    """
     vector_bytes, registers = _CPU_ISAS[isa]
-    return Target("cpu", isa, vector_bytes, registers, cores, l1, l2, l3)
+    extra = tuple(features)
+    every = in_order((*ISA_FEATURES[isa], *extra))
+    for name in extra:
+        if name not in FEATURES:
+            raise InvalidOptionError(f"unknown CPU feature {name!r}", hint=f"Use some of {', '.join(FEATURES)}.")
+        if lacking := [need for need in FEATURES[name] if need not in every]:
+            raise InvalidOptionError(
+                f"the CPU feature {name} cannot be used with {isa}",
+                why=f"it needs {', '.join(lacking)} too.",
+                hint="Name these features too, or a larger instruction set.",
+            )
+    return Target("cpu", isa, vector_bytes, registers, cores, l1, l2, l3, features=every)
 
 
 def _gpu(

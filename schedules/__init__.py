@@ -29,6 +29,7 @@ from taskmap.schedules.cpu.attention.template import schedule_attention
 from taskmap.schedules.cpu.convolution.dot_tile import suits_dots
 from taskmap.schedules.cpu.convolution.template import schedule_convolution
 from taskmap.schedules.cpu.convolution.weight_gradient import schedule_correlation
+from taskmap.schedules.cpu.matmul.dot_tile import group_size
 from taskmap.schedules.cpu.matmul.template import panel_width, schedule_matmul
 from taskmap.schedules.cpu.pointwise import schedule_pointwise
 from taskmap.schedules.cpu.recurrence import schedule_recurrence
@@ -141,7 +142,13 @@ def packed_width(m: Dim, n: Dim, dtype: DType, target: Target, channels: Dim = 0
     return panel_width(m, n, target, dtype)
 
 
+def packed_together(a: DType, b: DType, target: Target) -> int:
+    """Neighbours along the sum of a product of a and b that the templates of ``target`` read together: B is packed in
+    groups of as many."""
+    return group_size(a, b, target)
+
+
 __all__ = [
-    "NO_HINTS", "Config", "Problem", "ScheduledKernel", "Space", "packed_width", "problem", "read_problem",
-    "schedule", "scheduled", "space", "space_of",
+    "NO_HINTS", "Config", "Problem", "ScheduledKernel", "Space", "packed_together", "packed_width", "problem",
+    "read_problem", "schedule", "scheduled", "space", "space_of",
 ]  # fmt: skip

@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from taskmap.ir.errors import InvalidOptionError
+from taskmap.ir.features import FEATURES, read_features
 from taskmap.ir.target import GPUS, Target, cuda_target, gpu_named
 
 # The modes of torch.compile. All are accepted, so that a script need not change with its backend. Modes that mean CUDA
@@ -31,6 +32,8 @@ class Options:
         for cuda-sim an A100.
     cuda_graphs: replay a graph's launches as one CUDA graph; the mode "reduce-overhead" sets it.
     isa: the vector instructions to use; None asks the host.
+    features: more CPU features to use, as in "avx512_bf16, avx512_vnni", or "none"; None follows the environment
+        variable TASKMAP_FEATURES, else takes those of the host if ``isa`` is None, too.
     threads: threads per kernel; None follows `torch.set_num_threads`.
     dump_dir: a folder that receives every stage as a numbered file.
     freeze: parameters are constants when grad is off, folded and packed once, and refreshed when they change.
@@ -66,6 +69,7 @@ class Options:
     tuned: bool = True
     tune_seconds: float | None = None
     tf32: bool | None = None
+    features: str | None = None
 
     if not TYPE_CHECKING:  # type checkers know the names from the fields
 
@@ -149,6 +153,15 @@ def _is_gpu(value: object) -> bool:
     return isinstance(value, str)
 
 
+def _is_features(value: object) -> bool:
+    if value is None:
+        return True
+    try:
+        return isinstance(value, str) and read_features(value) is not None
+    except InvalidOptionError:
+        return False
+
+
 def named_gpu(name: str) -> Target:
     """A GPU by its name or its instruction set. Raises InvalidOptionError."""
     return cuda_target(name) if name.startswith("sm_") else gpu_named(name)
@@ -163,6 +176,7 @@ _RULES: dict[str, tuple[Callable[[object], bool], str]] = {
     "target": (_is_one_of(None, *TARGETS), "None, 'cpu', 'cuda' or 'cuda-sim'"),
     "gpu": (_is_gpu, f"None, an instruction set such as 'sm_80', or one of {', '.join(GPUS)}"),
     "isa": (_is_one_of(None, *ISAS), "None, 'avx2', 'avx512' or 'generic'"),
+    "features": (_is_features, f"None, 'none', or a list of {', '.join(FEATURES)}"),
     "threads": (_is_count, f"None or an integer of at least 1 and at most {MOST_THREADS}"),
     "dump_dir": (_is_folder, "None or a path"),
     "freeze": (_is_flag, "True or False"),

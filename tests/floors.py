@@ -71,7 +71,8 @@ FLOORS: dict[str, tuple[str, ...]] = {
     "taskmap.ir": (
         "source",
         "errors",
-        "passes target types util/",
+        "features passes types util/",
+        "target",
         "algebra/",
         "isa/",
         "expressions select/",

@@ -63,6 +63,11 @@ class TranslationUnit:
         return all(kernel.is_spelled_out for kernel in self.kernels)
 
     @property
+    def features(self) -> tuple[str, ...]:
+        """The CPU features that its kernels need; all need the same."""
+        return self.kernels[0].features
+
+    @property
     def has_float_sizes(self) -> bool:
         """True if any of its kernels computes sizes in floating point."""
         return any(kernel.has_float_sizes for kernel in self.kernels)
@@ -115,14 +120,14 @@ def team_file(toolchain: Toolchain, store: KernelStore) -> Path:
 def partition(kernels: Sequence[KernelSource], number: int, separate: bool = False) -> list[TranslationUnit]:
     """About `number` units of equal length, longest first; more if there are more incompatible preludes.
 
-    Kernels that are spelled out, or have sizes in floating point, get units of their own; with ``separate``, so do
-    those that compute with integers.
+    Kernels that are spelled out, have sizes in floating point, or need more CPU features get units of their own; with
+    ``separate``, so do those that compute with integers.
     """
-    groups: defaultdict[tuple[str | None, bool, bool, bool], list[KernelSource]] = defaultdict(list)
+    groups: defaultdict[tuple[str | None, bool, bool, bool, tuple[str, ...]], list[KernelSource]] = defaultdict(list)
     for kernel in kernels:
         whole = kernel.prelude if isinstance(kernel.prelude, str) else None
         integers = separate and kernel.computes_with_integers
-        groups[whole, integers, kernel.is_spelled_out, kernel.has_float_sizes].append(kernel)
+        groups[whole, integers, kernel.is_spelled_out, kernel.has_float_sizes, kernel.features].append(kernel)
     total = sum(len(kernel.text) for kernel in kernels)
     units: list[TranslationUnit] = []
     for group in groups.values():
@@ -145,7 +150,9 @@ def _length(kernels: Sequence[KernelSource]) -> int:
 
 def stored_kernel(source: KernelSource, toolchain: Toolchain) -> StoredKernel:
     """The kernel's key and parts in the store, for a compilation by ``toolchain``."""
-    flags = toolchain.flags_for(source.computes_with_integers, source.is_spelled_out, source.has_float_sizes)
+    flags = toolchain.flags_for(
+        source.computes_with_integers, source.is_spelled_out, source.has_float_sizes, source.features
+    )
     parts = key_parts(source, compiler=toolchain.identity, flags=flags, isa=toolchain.isa)
     return StoredKernel(kernel_key(parts), source.symbol, parts)
 
@@ -197,6 +204,7 @@ class KernelCompiler(CompilePool[KernelSource, TranslationUnit, Path, int]):
             compiled.name,
             integers=unit.computes_with_integers,
             spelled_out=unit.is_spelled_out,
+            features=unit.features,
             float_sizes=unit.has_float_sizes,
         )
         self._run(command, unit, folder)

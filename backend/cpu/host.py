@@ -9,24 +9,21 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal, get_args
 
-from taskmap.ir.errors import InvalidOptionError
+from taskmap.ir.errors import InvalidOptionError, UnsupportedError
+from taskmap.ir.features import ISA_FEATURES, extra_features, in_order, missing_features, read_features
 from taskmap.ir.target import Target, cpu_target
 
 Isa = Literal["generic", "avx2", "avx512"]
 ISAS: tuple[Isa, ...] = get_args(Isa)
 """The instruction sets that C is generated for, each containing the ones before it."""
 
-_NEEDED_FLAGS: dict[Isa, frozenset[str]] = {
-    "generic": frozenset(),
-    "avx2": frozenset({"avx2", "fma", "f16c"}),
-    "avx512": frozenset({"avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl"}),
-}
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 @dataclass(frozen=True, slots=True)
 class HostInfo:
-    """One CPU. Cache sizes are in bytes: L1d and L2 of one core, L3 of one cluster of cores (0 if there is none)."""
+    """One CPU. Cache sizes are in bytes: L1d and L2 of one core, L3 of one cluster of cores (0 if there is none).
+    ``features``: those of ``taskmap.ir.features`` that it has, in their order."""
 
     machine: str
     vendor: str
@@ -37,6 +34,7 @@ class HostInfo:
     l1d: int
     l2: int
     l3: int
+    features: tuple[str, ...] = ()
 
     def supports(self, isa: Isa) -> bool:
         """True if code for `isa` runs on this CPU."""
@@ -45,6 +43,23 @@ class HostInfo:
     def target(self, isa: Isa | None = None) -> Target:
         """This CPU as schedules see it, limited to `isa` if given."""
         return cpu_target(isa or self.isa, self.physical_cores, self.l1d, self.l2, self.l3 or self.l2)
+
+    def chosen_features(self, isa: str | None, asked: str | None) -> tuple[str, ...]:
+        """The features of a compilation beyond those of its instruction set: those that ``asked`` lists; if it is None,
+        those of this CPU if ``isa`` is None, too, and none otherwise.
+
+        Raises InvalidOptionError for an unknown feature, UnsupportedError for one that this CPU lacks.
+        """
+        if asked is None:
+            return extra_features(self.features, self.isa) if isa is None else ()
+        wanted = read_features(asked)
+        if lacking := missing_features(wanted, self.features):
+            raise UnsupportedError(
+                f"cannot compile for {', '.join(lacking)}",
+                why=f"this CPU ({self.model}) does not have {'them' if len(lacking) > 1 else 'it'}.",
+                hint=f"Leave the features to detection, or use some of {', '.join(self.features) or 'none'}.",
+            )
+        return extra_features(wanted, isa or self.isa)
 
 
 def parse_isa(name: str) -> Isa:
@@ -69,12 +84,13 @@ def detect_host(proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> HostInf
         machine=platform.machine(),
         vendor=info.get("vendor_id", info.get("CPU implementer", "unknown")),
         model=info.get("model name", info.get("CPU part", "unknown")),
-        isa=next(isa for isa in reversed(ISAS) if flags >= _NEEDED_FLAGS[isa]),
+        isa=next(isa for isa in reversed(ISAS) if flags >= frozenset(ISA_FEATURES[isa])),
         logical_cpus=len(allowed),
         physical_cores=_physical_cores(sys, allowed),
         l1d=caches.get(1, 32 << 10),
         l2=caches.get(2, 512 << 10),
         l3=caches.get(3, 0),
+        features=in_order(flags),
     )
 
 

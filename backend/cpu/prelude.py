@@ -15,6 +15,7 @@ No header is included, so compile time depends on use alone. The names (V is a v
     tm_cast_DxL_to_ExL(x)                            D, E also masks, and b8, the bytes 0 and 1 of a bool
     tm_mask_DxL_to_ExL(x)                            the same, between masks and b8
     tm_hsum_V(x)  tm_hprod_V  tm_hmax_V  tm_hmin_V   one element
+    tm_vdpbf16ps_V(c, a, b)  tm_vpdpbusd_V  tm_vpdpwssd_V  tm_vex_...   dot products of neighbours, see math/dot
     tm_<function>_V(x) or (x, y)                     the functions of vector_math.FUNCTIONS
     tm_parallel_1(loop, data, n)                     loop(data, first, end) for ranges from 0 to n, on any thread
 
@@ -31,6 +32,7 @@ from functools import lru_cache
 from taskmap.backend.cpu.math import mask as math_mask
 from taskmap.backend.cpu.math import memory as math_memory
 from taskmap.backend.cpu.math.cast import cast, mask
+from taskmap.backend.cpu.math.dot import dot, is_dot
 from taskmap.backend.cpu.math.reduce import COMBINE, reduction
 from taskmap.backend.cpu.math.types import PREAMBLE, SCALAR_TYPES, SELDOM, Vector, parse_vector, typedef
 from taskmap.backend.cpu.math.vector_math import function, is_function
@@ -166,4 +168,6 @@ def _call_text(name: str, v: Vector, vector_bytes: int) -> str | None:
         return _STRUCTURAL[name](v, vector_bytes)
     if name in COMBINE:
         return reduction(name, v)
+    if is_dot(name):
+        return dot(name, v, vector_bytes)
     return function(name, v, vector_bytes) if is_function(name) else None

@@ -31,6 +31,16 @@ _ISA_FLAGS: dict[Isa, tuple[str, ...]] = {
         "-mprefer-vector-width=512",  # with the default of 256, element-wise loops ran 10 % slower
     ),
 }
+_FEATURE_FLAGS = {
+    "avx_vnni": "-mavxvnni",
+    "avx512_vnni": "-mavx512vnni",
+    "avx512_bf16": "-mavx512bf16",
+    "amx_tile": "-mamx-tile",
+    "amx_int8": "-mamx-int8",
+    "amx_bf16": "-mamx-bf16",
+}
+"""The flags of kernels with the instructions of a feature; others are compiled without, so a feature changes none of
+them."""
 # No -fwrapv: it stops the vectorisation of loops over int (4 times slower), so generated code must compute integers
 # that may wrap as unsigned.
 _COMPILE_FLAGS = (
@@ -87,15 +97,19 @@ class Toolchain:
     timeout: float = 300.0
     safer: Safer = Safer()
 
-    def compile_flags(self, integers: bool, spelled_out: bool = False, float_sizes: bool = False) -> tuple[str, ...]:
+    def compile_flags(
+        self, integers: bool, spelled_out: bool = False, float_sizes: bool = False, features: Sequence[str] = ()
+    ) -> tuple[str, ...]:
         """The flags for kernels that compute with ``integers``, or for those that do not; KernelSource defines
-        ``spelled_out``. Sizes computed in floating point (``float_sizes``) follow IEEE 754 in any case."""
+        ``spelled_out`` and ``features``. Sizes computed in floating point (``float_sizes``) follow IEEE 754 in any
+        case."""
         fast_math, contract = (self.fast_math, self.contract) if not float_sizes else (False, False)
         return (
             *self.command[1:],
             *_COMPILE_FLAGS,
             *(_SPELLED_OUT[self.family] if spelled_out else ()),
             *_ISA_FLAGS[self.isa],
+            *(_FEATURE_FLAGS[name] for name in features),
             "-ffp-contract=fast" if contract or fast_math else "-ffp-contract=off",
             *(("-ffast-math",) if fast_math else ()),
             *(self.safer.integers if integers else self.safer.floats),
@@ -107,9 +121,11 @@ class Toolchain:
         process."""
         return (*self.command[1:], *_LINK_FLAGS)
 
-    def flags_for(self, integers: bool, spelled_out: bool = False, float_sizes: bool = False) -> tuple[str, ...]:
+    def flags_for(
+        self, integers: bool, spelled_out: bool = False, float_sizes: bool = False, features: Sequence[str] = ()
+    ) -> tuple[str, ...]:
         """Every argument that can change the binary of such a kernel, in order, without paths."""
-        return (*self.compile_flags(integers, spelled_out, float_sizes), *self.link_flags)
+        return (*self.compile_flags(integers, spelled_out, float_sizes, features), *self.link_flags)
 
     @property
     def flags(self) -> tuple[str, ...]:
@@ -117,10 +133,16 @@ class Toolchain:
         return (*self.flags_for(integers=False), *_SPELLED_OUT[self.family], *self.safer.integers)
 
     def compile_command(
-        self, output: str, *, integers: bool = False, spelled_out: bool = False, float_sizes: bool = False
+        self,
+        output: str,
+        *,
+        integers: bool = False,
+        spelled_out: bool = False,
+        float_sizes: bool = False,
+        features: Sequence[str] = (),
     ) -> list[str]:
         """The argument list that compiles C from standard input into the object file `output`."""
-        flags = self.compile_flags(integers, spelled_out, float_sizes)
+        flags = self.compile_flags(integers, spelled_out, float_sizes, features)
         return [self.command[0], *flags, "-c", "-x", "c", "-", "-o", output]
 
     def link_command(self, compiled: str | Sequence[str], output: str) -> list[str]:

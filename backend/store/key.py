@@ -22,6 +22,18 @@ _OTHER_FUNCTION = re.compile(
 """A function of the prelude that a register tile does not need."""
 _FLOAT_OF_A_SIZE = re.compile(r"\btm_cast_i64x1_to_f64x1\(|\(\(double\)")
 """The first step of every size that is computed in floating point."""
+_INSTRUCTIONS = {
+    "vdpbf16ps": "avx512_bf16",
+    "vpdpbusd": "avx512_vnni",
+    "vpdpwssd": "avx512_vnni",
+    "vex_vpdpbusd": "avx_vnni",
+    "vex_vpdpwssd": "avx_vnni",
+    "tdpbf16ps": "amx_bf16",
+    **dict.fromkeys(("tdpbssd", "tdpbsud", "tdpbusd", "tdpbuud"), "amx_int8"),
+    **dict.fromkeys(("tileconfig", "tilerelease", "tilezero", "tileload", "tilestore"), "amx_tile"),
+}
+"""The CPU feature that a function of the prelude needs beyond its instruction set, by the function's name."""
+_INSTRUCTION = re.compile(rf"\btm_({'|'.join(_INSTRUCTIONS)})_[a-z]+\d+x\d+")
 _SYMBOL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 
 
@@ -55,6 +67,11 @@ class KernelSource:
         return _has_integers(self.text)
 
     @property
+    def features(self) -> tuple[str, ...]:
+        """The CPU features that its instructions need beyond those of an instruction set, sorted by name."""
+        return _features(self.text)
+
+    @property
     def has_float_sizes(self) -> bool:
         """True if sizes are computed in floating point; they must equal Python's result for the same size."""
         return _FLOAT_OF_A_SIZE.search(self.text) is not None
@@ -69,6 +86,11 @@ class KernelSource:
 @lru_cache(maxsize=1024)
 def _is_spelled_out(text: str) -> bool:
     return text.count("tm_fma_f32x") >= _TILE and not _OTHER_FUNCTION.search(text)
+
+
+@lru_cache(maxsize=1024)
+def _features(text: str) -> tuple[str, ...]:
+    return tuple(sorted({_INSTRUCTIONS[name] for name in _INSTRUCTION.findall(text)}))
 
 
 @lru_cache(maxsize=1024)  # requested several times while a kernel is compiled
@@ -86,7 +108,7 @@ def key_parts(
         "prelude": _digest(json.dumps(source.prelude)),
         "compiler": compiler,
         "flags": json.dumps(flags),
-        "isa": isa,
+        "isa": "+".join([isa, *source.features]),
         "abi": str(abi),
     }
 

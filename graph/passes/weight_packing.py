@@ -1,6 +1,7 @@
 """Weight packing: the second operand of a contraction, stored in the order in which its template reads it.
 
     w [n, k]   ->   packed [ceil(n / width), k, width]          columns beyond n hold zeros
+                    packed [ceil(n / width), ceil(k / g), width, g]     for instructions that multiply g neighbours
 
 A template multiplies ``width`` columns at once, so it reads the packed operand sequentially. Packing is an ordinary
 operator: for a constant weight it runs once, together with the other operators applied to the weight.
@@ -43,23 +44,31 @@ _SMALLEST = 1 << 12
 @dataclass(frozen=True, slots=True)
 class PackOrder:
     """The packed order of an operand: panels of ``width`` columns of ``axis``, the other axes in the order ``others``
-    within a panel. Panels do not cross a group of ``columns`` columns."""
+    within a panel. Panels do not cross a group of ``columns`` columns. ``together``: neighbours along the single other
+    axis that are stored together; zeros fill the last of these groups."""
 
     axis: int
     others: tuple[int, ...]
     columns: int
     width: int
+    together: int = 1
+
+
+def _one_by_one(a: DType, b: DType) -> int:
+    return 1
 
 
 @dataclass(frozen=True, slots=True)
 class PackWeights(GraphPass):
     """Packs the second operand of every product that gains by it: constants, and operands with strided columns.
 
-    images: packs only weights of convolutions, and only those whose neighbouring channels are apart in memory.
+    together: the number of neighbours along a sum of products of these types that one instruction multiplies. images:
+    packs only weights of convolutions, and only those whose neighbouring channels are apart in memory.
     """
 
     width: PanelWidth
     images: bool = False
+    together: Callable[[DType, DType], int] = _one_by_one
     name = "pack-weights"
     before = "every contraction reads its operands in the layout of the model"
     after = "weights are read through pack nodes"
@@ -136,20 +145,24 @@ class PackWeights(GraphPass):
         if (static_size(product(weight.shape)) or 0) < _SMALLEST:
             return None
         axis = read.indices.index(c.n[0][0])
-        if weight not in constant and not self._worth_it(c, weight, axis):
+        others = tuple(d for d in range(len(weight.shape)) if d != axis)
+        together = self.together(_type_of(c.a), read.dtype) if len(c.k) == len(others) == 1 else 1
+        if weight not in constant and not self._worth_it(c, weight, axis, together):
             return None
         width = self.width(product([d for _, d in c.m]), c.n[0][1], node.dtype)
         batch = [read.indices.index(v) for v, _ in c.batch if v in read.indices]
         if batch:
             return None
-        others = tuple(d for d in range(len(weight.shape)) if d != axis)
-        return position, PackOrder(axis, others, static_size(weight.shape[axis]) or 1, width)
+        return position, PackOrder(axis, others, static_size(weight.shape[axis]) or 1, width, together)
 
     @staticmethod
-    def _worth_it(c: Contraction, weight: Node, axis: int) -> bool:
-        """True if packing on every call pays: many rows use the columns, or several rows use strided ones."""
+    def _worth_it(c: Contraction, weight: Node, axis: int, together: int) -> bool:
+        """True if packing on every call pays: many rows use the columns, or several rows use strided ones. Fewer rows
+        suffice if packing makes an instruction usable that multiplies several neighbours."""
         rows = static_size(product([d for _, d in c.m]))
-        return rows is None or rows >= 256 or (rows >= 8 and not _is_contiguous(weight, axis))
+        return (
+            rows is None or rows >= (256 if together == 1 else 64) or (rows >= 8 and not _is_contiguous(weight, axis))
+        )
 
 
 def _one_column(m: Dim, n: Dim, dtype: DType, *, channels: Dim = 0) -> int:
@@ -180,6 +193,13 @@ def _plain(e: Expr) -> Load | None:
     return e if isinstance(e, Load) else None
 
 
+def _type_of(factor: Expr) -> DType:
+    """The type of a factor before its conversion to a wider float."""
+    while isinstance(factor, Cast) and factor.a.dtype.is_float and factor.a.dtype.bits < factor.dtype.bits:
+        factor = factor.a
+    return factor.dtype
+
+
 def _is_contiguous(node: Node, axis: int) -> bool:
     """True if neighbours along ``axis`` are adjacent in memory, with views resolved down to a value with memory."""
     axes = [Var(f"i{d}") for d in range(len(node.shape))]
@@ -205,6 +225,8 @@ def _is_contiguous(node: Node, axis: int) -> bool:
 
 def pack(weight: Node, order: PackOrder) -> Node:
     """A node that stores ``weight`` in the packed order."""
+    if order.together > 1:
+        return _pack_groups(weight, order)
     groups = (static_size(weight.shape[order.axis]) or order.columns) // order.columns
     counts = groups, -(-order.columns // order.width)
     shape, element = packing(weight.shape, counts, order.axis, order.others, order.columns, order.width)
@@ -247,6 +269,24 @@ def packing(
     return packed, element
 
 
+def _pack_groups(weight: Node, order: PackOrder) -> Node:
+    columns, width, size = order.columns, order.width, order.together
+    (axis,) = order.others
+    depth = static_size(weight.shape[axis]) or 0
+    shape = (ceil_div(columns, width), ceil_div(depth, size), width, size)
+
+    def element(w: Buffer) -> Callable[..., ExprLike]:
+        def at(panel: Expr, group: Expr, lane: Expr, place: Expr) -> Expr:
+            column, k = panel * width + lane, group * size + place
+            where: list[Expr] = [index(0), index(0)]
+            where[order.axis], where[axis] = minimum(column, columns - 1), minimum(k, depth - 1)
+            return select(column < columns, select(k < depth, w[tuple(where)], 0), 0)
+
+        return at
+
+    return define("pack_groups", [weight], shape, element, weight.dtype)
+
+
 def _reading(node: Node, position: int, packed: Node, order: PackOrder) -> Node:
     """``node`` with its input at ``position`` read from ``packed``."""
     old = node.define
@@ -259,10 +299,14 @@ def _reading(node: Node, position: int, packed: Node, order: PackOrder) -> Node:
             return None
         column = e.indices[order.axis]
         outer: tuple[Expr, ...] = ()
-        if len(now.shape) > len(was.shape) + 1:
+        if order.together == 1 and len(now.shape) > len(was.shape) + 1:
             outer, column = (column // order.columns,), column % order.columns
         inner = (e.indices[d] for d in order.others)
-        return load(now, (*outer, column // order.width, *inner, column % order.width))
+        panel, lane = column // order.width, column % order.width
+        if order.together > 1:
+            (k,) = inner
+            return load(now, (panel, k // order.together, lane, k % order.together))
+        return load(now, (*outer, panel, *inner, lane))
 
     inputs = tuple(now if i == position else f for i, f in enumerate(old.inputs))
     body = map_expr(old.body, one)

@@ -16,6 +16,7 @@ order:
     instructions        the reference semantics of every instruction, from its spec and owners
     warp_instructions   that of shuffles, votes, warp reductions and atomics
     approximations      that of approximate functions
+    dot_products        the rounding of vdpbf16ps
 
 May import: the nodes, the printer and the visitors of ``ir``, ``ir.algebra``, ``ir.isa``, ``ir.lower`` (addresses and
 fragments), ``ir.errors``, ``ir.util``.

@@ -12,6 +12,7 @@ from taskmap.ir.algebra.mapping import TaskMapping
 from taskmap.ir.errors import InputError
 from taskmap.ir.interp.approximations import approximated
 from taskmap.ir.interp.definitions import convert
+from taskmap.ir.interp.dot_products import dot_bf16
 from taskmap.ir.interp.warp_instructions import atomic, reduce, shuffle, vote
 from taskmap.ir.isa import specs
 from taskmap.ir.isa.entry import Instruction
@@ -82,7 +83,10 @@ def _matmul(instruction: Instruction, c: Array, a: Array, b: Array) -> Array:
     spec = cast_spec(instruction, specs.MatMulSpec)
     owners = (instruction.owner_c, instruction.owner_a, instruction.owner_b)
     tiles = [x if owner is None else collect(x, owner) for x, owner in zip((c, a, b), owners, strict=True)]
-    result = multiply(tiles[0], tiles[1], tiles[2], spec.c)
+    if instruction.family == "vdpbf16ps":
+        result = dot_bf16(tiles[0], tiles[1][:, None, :], tiles[2].T)
+    else:
+        result = multiply(tiles[0], tiles[1], tiles[2], spec.c)
     return result if instruction.owner_c is None else distribute(result, instruction.owner_c)
 
 

@@ -5,6 +5,7 @@ In reading order:
     specs               the operation of an instruction, without notation or data placement
     entry               the form of an entry: Instruction, Parameter, and the targets that have it
     table               the table with its look-ups, and the entries for CPUs
+    dots                dot products of bf16, i16 and bytes on CPUs, and their choice for microkernels
     gpu                 all entries for GPUs
     mma, wmma, hopper   tensor cores: mma.sync and dp4a, WMMA, TMA with wgmma
     memory              ldmatrix, cp.async, cached accesses, atomics
@@ -14,5 +15,5 @@ In reading order:
     tma_box             the semantics of a TMA copy, in numpy
     wgmma_descriptor    descriptors of wgmma operands, and the swizzle of their addresses
 
-May import: ``ir.types``, ``ir.target``, ``ir.errors``, ``ir.algebra``, ``ir.util``.
+May import: ``ir.types``, ``ir.features``, ``ir.target``, ``ir.errors``, ``ir.algebra``, ``ir.util``.
 """

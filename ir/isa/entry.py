@@ -8,11 +8,12 @@ from enum import Enum
 
 from taskmap.ir.algebra.mapping import TaskMapping
 from taskmap.ir.errors import InputError
+from taskmap.ir.features import FEATURES, ISA_FEATURES, in_order
 from taskmap.ir.isa.specs import FragmentMoveSpec, MatMulSpec, MoveSpec, Spec
 from taskmap.ir.target import Target
 from taskmap.ir.types import DType
 
-CPU_ISAS = ("generic", "avx2", "avx512")
+CPU_ISAS = tuple(ISA_FEATURES)
 """The CPU instruction sets of ``Target.isa``; each includes the ones before it."""
 
 
@@ -24,6 +25,8 @@ class AtLeast:
     isa: str
 
     def __call__(self, target: Target) -> bool:
+        if self.kind == "cpu":
+            return target.kind == "cpu" and frozenset(ISA_FEATURES[self.isa]) <= frozenset(target.features)
         return target.kind == self.kind and _rank(target.isa) >= _rank(self.isa)
 
     def __str__(self) -> str:
@@ -44,6 +47,27 @@ class Only:
         return " or ".join(f"{self.kind}:{isa}" for isa in self.isas)
 
 
+@dataclass(frozen=True, slots=True)
+class Having:
+    """The CPUs with all of these features (``taskmap.ir.features``)."""
+
+    features: tuple[str, ...]
+    kind: str = "cpu"
+
+    def __call__(self, target: Target) -> bool:
+        return target.kind == self.kind and frozenset(self.features) <= frozenset(target.features)
+
+    def __str__(self) -> str:
+        return f"{self.kind} with {' and '.join(self.features)}"
+
+
+def having(*features: str) -> Having:
+    """The CPUs with all of these features, and those that they need. Raises InputError for an unknown one."""
+    if unknown := [name for name in features if name not in FEATURES]:
+        raise InputError(f"there is no CPU feature {unknown[0]!r}", hint=f"Use some of {', '.join(FEATURES)}.")
+    return Having(in_order(features))
+
+
 def at_least(isa: str) -> AtLeast:
     """The targets that include ``isa``: a CPU's "generic", "avx2", "avx512", or a GPU's "sm_80", "sm_90", ...
 
@@ -60,8 +84,8 @@ def only(*isas: str) -> Only:
 
 
 def _rank(isa: str) -> int:
-    """The position of an instruction set among those of its kind."""
-    return CPU_ISAS.index(isa) if isa in CPU_ISAS else int(re.sub(r"\D", "", isa) or 0)
+    """The position of a GPU's instruction set among those of its kind."""
+    return int(re.sub(r"\D", "", isa) or 0)
 
 
 class Place(Enum):
@@ -122,7 +146,7 @@ class Instruction:
 
     name: str
     spec: Spec
-    targets: AtLeast | Only
+    targets: AtLeast | Only | Having
     owner_c: TaskMapping | None = None
     owner_a: TaskMapping | None = None
     owner_b: TaskMapping | None = None

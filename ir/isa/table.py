@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from taskmap.ir.algebra.mapping import repeat
 from taskmap.ir.errors import InputError
+from taskmap.ir.isa.dots import DOT_PRODUCTS
 from taskmap.ir.isa.entry import CPU_ISAS, AtLeast, Instruction, Only, Parameter, Place, at_least, only
 from taskmap.ir.isa.specs import MatMulSpec, MoveSpec, Spec
 from taskmap.ir.target import Target
@@ -57,6 +58,7 @@ _VECTORS = ((64, "avx512"), (32, "avx2"), (16, "generic"), (8, "generic"), (4, "
 
 CPU_INSTRUCTIONS: tuple[Instruction, ...] = (
     *(_fma(t, size // t.bytes, isa) for t in (f32, f64) for size, isa in _VECTORS if size // t.bytes > 1),
+    *DOT_PRODUCTS,
     *(_move(t, size // t.bytes, isa) for t in ALL_DTYPES for size, isa in _VECTORS if size // t.bytes > 1),
 )
 """The instructions of CPUs."""

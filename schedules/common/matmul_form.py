@@ -127,6 +127,8 @@ class MatmulForm:
         left, right = _read(c.a, summed), _read(c.b, summed)
         if left is None or right is None:
             return None
+        if packed_group(task, c) > 1:
+            return None
         width = packed_panels(task, c)
         simplifier = Simplifier()
         for v, extent in (*c.batch, *c.m, *c.n, *c.k):
@@ -172,9 +174,22 @@ def packed_panels(task: Task, c: Contraction) -> int | None:
         b = b.a
     if not isinstance(b, Load) or len(c.n) != 1 or b.buffer in task.producers:
         return None
-    width, column = static_size(b.buffer.shape[-1]), c.n[0][0]
-    packed = width is not None and b.indices[0] == column // width and b.indices[-1] == column % width
+    last = -1 if packed_group(task, c) == 1 else -2
+    width, column = static_size(b.buffer.shape[last]), c.n[0][0]
+    packed = width is not None and b.indices[0] == column // width and b.indices[last] == column % width
     return width if packed else None
+
+
+def packed_group(task: Task, c: Contraction) -> int:
+    """The number of neighbours along the sum that a packed B stores together, as one instruction multiplies them."""
+    b = c.b
+    while isinstance(b, Cast):
+        b = b.a
+    if not isinstance(b, Load) or len(c.k) != 1 or len(b.indices) != 4 or b.buffer in task.producers:
+        return 1
+    size, k = static_size(b.buffer.shape[-1]), c.k[0][0]
+    grouped = size is not None and size > 1 and b.indices[1] == k // size and b.indices[-1] == k % size
+    return size if grouped and size is not None else 1
 
 
 def _stored(name: str, dtype: DType, shape: tuple[Dim, Dim, Dim], turned: bool) -> Buffer:

@@ -8,7 +8,7 @@
     scan           prefix sums and products
     scatter        updates at positions that are data
     recurrence     RNNs: a loop over steps
-    matmul/        matrix products
+    matmul/        matrix products; dot_tile is their microkernel on dot products of bf16
     convolution/   direct convolution, depthwise convolution, weight gradients
     attention/     attention in blocks of queries and keys
 

@@ -13,7 +13,7 @@ from onnx import AttributeProto, GraphProto, TensorProto
 
 from taskmap.archive.graph import GraphRecord
 from taskmap.archive.refusals import check_archivable, check_segments
-from taskmap.archive.targets import ArchiveSession, Binary
+from taskmap.archive.targets import ArchiveSession, Binary, features_used
 from taskmap.archive.write import ArchiveWriter
 from taskmap.backend.cpu.compile import team_file
 from taskmap.backend.cpu.team import PARALLEL
@@ -59,7 +59,10 @@ def keep(
             team = team_file(platform.toolchain, platform.store).read_bytes(), (PARALLEL,)
             return [*((path.read_bytes(), symbols) for path, symbols in found if symbols), team]
 
-        writer = ArchiveWriter(model.model, ArchiveSession(session, ".so", binaries), [graph])
+        def features(needed: Collection[str]) -> tuple[str, ...]:
+            return features_used(platform.store.path, needed)
+
+        writer = ArchiveWriter(model.model, ArchiveSession(session, ".so", binaries, features), [graph])
         if graph.shapes is None:
             request = request.for_all_sizes
         request.store().keep_file(

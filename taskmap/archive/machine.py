@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 
 from taskmap import __version__
@@ -15,6 +15,7 @@ from taskmap.backend.cpu.host import detect_host, parse_isa
 from taskmap.backend.library import ensure_openmp
 from taskmap.backend.store.key import RUNTIME_ABI
 from taskmap.ir.errors import InvalidOptionError, TaskmapError
+from taskmap.ir.features import FEATURES, missing_features
 from taskmap.ir.target import Target
 from taskmap.ir.util.lazy import lazily
 
@@ -22,10 +23,11 @@ from taskmap.ir.util.lazy import lazily
 _find_gpu: Callable[[str], object] = lazily("taskmap.archive.gpus", "find_gpu")
 
 
-def machine_of(target: Target, kind: str, threads: int) -> Machine:
+def machine_of(target: Target, kind: str, threads: int, features: Sequence[str] = ()) -> Machine:
     """The requirements of kernels for ``target``: this machine, or for ``kind`` "cuda" a GPU. For "cuda-sim", too,
-    ``target`` is a GPU, whose kernels this machine runs."""
-    isa = str(detect_host().isa) if kind == "cuda-sim" else target.isa
+    ``target`` is a GPU, whose kernels this machine runs. features: those that CPU kernels need beyond the target's
+    instruction set."""
+    isa = str(detect_host().isa) if kind == "cuda-sim" else "+".join([target.isa, *features])
     return Machine(
         kind, isa, target.vector_bytes, sys.platform, platform.machine(), sys.byteorder, RUNTIME_ABI, threads,
         "" if kind == "cpu" else target.isa,
@@ -43,16 +45,21 @@ def difference(machine: Machine, version: str) -> str | None:
     if machine.kind == "cuda-sim" and version != __version__:
         return f"its kernels are for the simulator of taskmap {version!a}, and this is taskmap {__version__}."
     host = detect_host()
+    wanted, *features = machine.isa.split("+")
     here = (sys.platform, platform.machine(), sys.byteorder)
     there = (machine.os, machine.machine, machine.byteorder)
     if here != there:
         return f"it is for {_words(there)}, and this is {_words(here)}."
     try:
-        isa = parse_isa(machine.isa)
+        isa = parse_isa(wanted)
     except InvalidOptionError:
         return f"it is for the instruction set {machine.isa!r}, which this version of taskmap does not know."
     if not host.supports(isa):
         return f"it is for CPUs with {isa}, and this one ({host.model}) has {host.isa}."
+    if unknown := [name for name in features if name not in FEATURES]:
+        return f"it needs the CPU feature {unknown[0]!r}, which this version of taskmap does not know."
+    if features and (lacking := missing_features(features, host.features)):
+        return f"it is for CPUs with {', '.join(lacking)}, and this one ({host.model}) does not have it."
     return None
 
 

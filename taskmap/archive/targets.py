@@ -31,6 +31,7 @@ from taskmap.backend.store.objects import KernelStore
 from taskmap.compile.session import Session, new_session
 from taskmap.compile.task_store import TaskStore
 from taskmap.ir.errors import CompilerNotFoundError, NoDeviceError, UnsupportedError
+from taskmap.ir.features import in_order
 from taskmap.ir.target import Target
 from taskmap.options import Options
 from taskmap.targets.choose import gpu_target, simulated_target
@@ -50,11 +51,13 @@ Binary = tuple[bytes, tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class ArchiveSession:
-    """A session and access to its output: ``binaries`` gives those with given symbols. ``suffix``: of their files."""
+    """A session and access to its output: ``binaries`` gives those with given symbols, ``features`` the CPU features
+    that these need beyond the target's instruction set. ``suffix``: of their files."""
 
     session: Session
     suffix: str
     binaries: Callable[[Collection[str]], list[Binary]]
+    features: Callable[[Collection[str]], tuple[str, ...]]
 
 
 def archive_session(options: Options, folder: Path) -> ArchiveSession:
@@ -89,7 +92,10 @@ def archive_session(options: Options, folder: Path) -> ArchiveSession:
             )
         return [binary for binary in found if binary[1]]
 
-    return ArchiveSession(session, ".so", binaries)
+    def features(needed: Collection[str]) -> tuple[str, ...]:
+        return () if simulated else features_used(folder / "kernels", needed)
+
+    return ArchiveSession(session, ".so", binaries, features)
 
 
 def _for_gpu(options: Options) -> ArchiveSession:
@@ -106,7 +112,18 @@ def _for_gpu(options: Options) -> ArchiveSession:
     platform = AbsentGpu(options, target, toolchain, store)
     session = Session(options, platform, TaskStore(store.path / "tasks"))
     session.choices = choices(store.path / "tuning.sqlite", target, toolchain, options)
-    return ArchiveSession(session, SUFFIX, lambda needed: [(platform.images[s], (s,)) for s in needed])
+    return ArchiveSession(session, SUFFIX, lambda needed: [(platform.images[s], (s,)) for s in needed], _no_features)
+
+
+def features_used(store: Path, needed: Collection[str]) -> tuple[str, ...]:
+    """The CPU features that the kernels of these symbols in ``store`` need beyond their instruction set."""
+    symbols = frozenset(needed)
+    used = (o.isa.split("+")[1:] for o in stored_objects(store) if not symbols.isdisjoint(o.symbols))
+    return in_order(name for names in used for name in names)
+
+
+def _no_features(needed: Collection[str]) -> tuple[str, ...]:
+    return ()
 
 
 def _target(options: Options) -> Target:

@@ -246,7 +246,7 @@ class ArchiveWriter:
         kind = session.options.target or "cpu"
         threads = 1 if kind == "cuda" else torch.get_num_threads()
         manifest = Manifest(
-            taskmap.__version__, machine_of(session.target, kind, threads),
+            taskmap.__version__, machine_of(session.target, kind, threads, self.made.features(needed)),
             tuple(_port(p, p.type.elem if p.type is not None else 0) for p in self.model.inputs),
             tuple(_port(p, elem) for p, elem in zip(self.model.outputs, self.elems, strict=True)),
             tuple(objects), tuple(self.weights), self.size, tuple(self.plans), launched,

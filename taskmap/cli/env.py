@@ -39,7 +39,7 @@ _TRIED = "compiler trial"
 _NEEDED = ("torch", "numpy", "onnx", "C compiler", _TRIED)
 """The requirements of compiling for the CPU."""
 _VARIABLES = (
-    *("TASKMAP_CACHE_DIR", "TASKMAP_CACHE_SIZE", "TASKMAP_TUNING", "TASKMAP_CC", "TASKMAP_CXX"),
+    *("TASKMAP_CACHE_DIR", "TASKMAP_CACHE_SIZE", "TASKMAP_TUNING", "TASKMAP_CC", "TASKMAP_CXX", "TASKMAP_FEATURES"),
     *("CC", "CXX", "OMP_NUM_THREADS", "NO_COLOR"),
 )
 
@@ -111,6 +111,7 @@ def _machine() -> list[Fact]:
         Fact("taskmap", taskmap.__version__),
         Fact("python", f"{platform.python_version()} on {platform.system()} {platform.release()} {host.machine}"),
         Fact("CPU", f"{device()}, {host.isa}"),
+        Fact("CPU features", ", ".join(host.features) or "none"),
         Fact("memory", size(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))),
         Fact("CPU caches", caches),
     ]

@@ -25,7 +25,7 @@ from taskmap.ir.errors import TaskmapError
 
 SYMBOL = "model"
 SUFFIX = ".taskmap"
-_VARIABLES = ("TASKMAP_CC", "CC", "TASKMAP_TUNING", "OMP_NUM_THREADS")
+_VARIABLES = ("TASKMAP_CC", "CC", "TASKMAP_TUNING", "TASKMAP_FEATURES", "OMP_NUM_THREADS")
 _SETTLED_SECONDS = 2.0
 """A file that changed more recently than this may change again without getting another time."""
 
@@ -53,7 +53,7 @@ class Request:
         """The key: 64 hexadecimal digits."""
         host, cpus = detect_host(), usable_cpus()
         said = [os.environ.get(name) for name in _VARIABLES]
-        parts = [os.path.realpath(self.model), self.asked, self.shapes, host.isa, host.model, cpus, said]
+        parts = [os.path.realpath(self.model), self.asked, self.shapes, host.isa, host.features, host.model, cpus, said]
         parts.append(_package(taskmap.__version__))
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 
 from taskmap.backend.cpu.host import detect_host, parse_isa
@@ -21,7 +22,8 @@ _OWN_FEATURES = (90, 100)  # architectures whose own instructions no later one h
 def host_target(options: Options, threads: int) -> Target:
     """This machine's CPU as restricted by ``options``, planned for ``threads`` threads if they set none.
 
-    Raises UnsupportedError for an instruction set that this CPU lacks.
+    Raises UnsupportedError for an instruction set or a feature that this CPU lacks, and InvalidOptionError for an
+    unknown one.
     """
     host = detect_host()
     isa = host.isa if options.isa is None else parse_isa(options.isa)
@@ -31,7 +33,8 @@ def host_target(options: Options, threads: int) -> Target:
             why=f"this CPU ({host.model}) does not support {isa}.",
             hint=f"Leave the option 'isa' out, or use {host.isa!r}.",
         )
-    return cpu_target(isa, options.threads or threads, host.l1d, host.l2, host.l3 or host.l2)
+    features = host.chosen_features(options.isa, options.features or os.environ.get("TASKMAP_FEATURES") or None)
+    return cpu_target(isa, options.threads or threads, host.l1d, host.l2, host.l3 or host.l2, features)
 
 
 def simulated_target(options: Options) -> Target:

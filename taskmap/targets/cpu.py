@@ -24,7 +24,7 @@ from taskmap.graph.passes.weight_packing import PackWeights
 from taskmap.ir.nodes import Kernel
 from taskmap.ir.target import Target
 from taskmap.options import Options
-from taskmap.schedules import packed_width
+from taskmap.schedules import packed_together, packed_width
 from taskmap.targets.choose import host_target
 from taskmap.targets.devices import CPU
 from taskmap.targets.platform import LoadedPrograms, ProgramBuilder, Programs, Show
@@ -50,8 +50,10 @@ class CpuPlatform:
 
     @property
     def graph_passes(self) -> tuple[GraphPass, ...]:
-        """Weights are packed in panels as wide as the target's micro-kernels."""
-        return (PackWeights(partial(packed_width, target=self.target)),)
+        """Weights are packed in panels as wide as the target's micro-kernels, and in groups that its instructions
+        multiply."""
+        together = partial(packed_together, target=self.target)
+        return (PackWeights(partial(packed_width, target=self.target), together=together),)
 
     def generate(self, kernel: Kernel) -> KernelSource:
         """The C of a lowered kernel, without its note, which may contain the model's names of sizes: equal kernels must

@@ -10,6 +10,7 @@
     float64       exp and sigmoid of f64
     integer       integer functions
     libm          functions of the C library, lane by lane
+    dot           dot products of neighbours, one instruction each
     reduce        reductions over the lanes of a vector
     vector_math   finds the definition of a function by its name
 

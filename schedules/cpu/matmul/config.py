@@ -37,7 +37,8 @@ class Sizes:
     bytes.
 
     ``k`` and ``batch`` are None if they are symbolic. ``one_sum``: the sum runs along one axis, so it can be split.
-    ``packed`` is the width of the panels in which B is packed, None if it is not packed.
+    ``packed`` is the width of the panels in which B is packed, None if it is not packed. ``grouped``: elements are
+    groups of narrower ones, multiplied by dot products.
     """
 
     m: Dim
@@ -47,6 +48,7 @@ class Sizes:
     bytes: int
     one_sum: bool = True
     packed: int | None = None
+    grouped: bool = False
 
     @property
     def can_cut(self) -> bool:
@@ -81,7 +83,7 @@ read_config = _TEXT.read
 def validity(config: MatmulConfig, sizes: Sizes, target: Target) -> str | None:
     """The reason why ``config`` cannot compute a product of ``sizes`` on ``target``, or None if it can."""
     tile, lanes = config.tile, target.lanes(sizes.bytes)
-    needed = registers(tile, target)
+    needed = registers(tile, target) + sizes.grouped
     if min(tile.rows, tile.vectors, config.rows, config.k_blocks) < 1:
         return "every size is at least 1"
     if needed > target.vector_registers:
@@ -110,7 +112,7 @@ def registers(tile: Tile, target: Target) -> int:
 def default(sizes: Sizes, target: Target) -> MatmulConfig:
     """The untuned configuration."""
     lanes = target.lanes(sizes.bytes)
-    tile = choose_tile(sizes.m, sizes.n, target, lanes)
+    tile = choose_tile(sizes.m, sizes.n, target, lanes, sizes.grouped)
     if sizes.packed is not None and tile.vectors * lanes != sizes.packed:
         tile = _fitting_tile(-(-sizes.packed // lanes), sizes, target)
     parts = 1
@@ -125,7 +127,9 @@ def _fitting_tile(vectors: int, sizes: Sizes, target: Target) -> Tile:
     """A tile for panels of ``vectors`` vectors, as high as the registers allow."""
     heights = range(min(static_size(sizes.m) or 24, 24), 1, -1)
     fitting = (Tile(rows, vectors) for rows in heights)
-    return next((t for t in fitting if registers(t, target) <= target.vector_registers), Tile(1, vectors))
+    return next(
+        (t for t in fitting if registers(t, target) + sizes.grouped <= target.vector_registers), Tile(1, vectors)
+    )
 
 
 def space(sizes: Sizes, target: Target) -> tuple[MatmulConfig, ...]:

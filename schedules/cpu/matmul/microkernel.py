@@ -71,11 +71,13 @@ def tile_cost(extent: int, columns: int, tile: Tile, lanes: int) -> float:
     return (extent // tile.rows) * strip(tile.rows) + strip(extent % tile.rows)
 
 
-def choose_tile(extent: Dim, columns: Dim, target: Target, lanes: int) -> Tile:
-    """The cheapest tile for extent × columns outputs; a symbolic extent counts as large."""
+def choose_tile(extent: Dim, columns: Dim, target: Target, lanes: int, grouped: bool = False) -> Tile:
+    """The cheapest tile for extent × columns outputs; a symbolic extent counts as large. grouped: on dot products of
+    neighbours, which take a register for the broadcast group of A."""
     rows = extent if isinstance(extent, int) else 1024
     cols = columns if isinstance(columns, int) else 1024
-    best = min(tiles(target), key=lambda t: tile_cost(rows, cols, t, lanes))
+    fitting = [t for t in tiles(target) if not grouped or (t.rows + 1) * t.vectors < target.vector_registers]
+    best = min(fitting, key=lambda t: tile_cost(rows, cols, t, lanes))
     if rows >= best.rows:
         return best
     vectors = min(max(1, -(-cols // lanes)), max(1, _budget(target) // rows), 8)

@@ -28,6 +28,7 @@ from taskmap.schedules.common.loops import column_groups, parallel_grid
 from taskmap.schedules.common.matmul_form import anchor_of, packed_panels
 from taskmap.schedules.common.positions import unravel
 from taskmap.schedules.cpu.matmul.config import MatmulConfig, Sizes, default, panels_first, validity
+from taskmap.schedules.cpu.matmul.dot_tile import Dots, emit_dot_tile, find_dots, group_size
 from taskmap.schedules.cpu.matmul.microkernel import Element, Tile, chain_of, choose_tile, emit_tile
 from taskmap.schedules.cpu.support.kernels import kernel_of
 
@@ -37,7 +38,7 @@ _PARALLEL_ABOVE = 40_000
 def panel_width(m: Dim, n: Dim, target: Target, dtype: DType = f32) -> int:
     """Columns of B that the template reads together for an m × n product: the panel width for packing B."""
     lanes = target.lanes(compute_type(dtype).bytes)
-    return choose_tile(m, n, target, lanes).vectors * lanes
+    return choose_tile(m, n, target, lanes, grouped=group_size(dtype, dtype, target) > 1).vectors * lanes
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,7 @@ class _Matmul:
     target: Target
     sizes: Sizes
     config: MatmulConfig
+    dots: Dots | None = None
     b: Builder = field(default_factory=Builder)
 
     @property
@@ -107,7 +109,7 @@ class _Matmul:
     @property
     def chain(self) -> int:
         """Terms added one after another, 0 if the sum is not split."""
-        return chain_of(self.sizes.k, self.accumulate)
+        return 0 if self.dots else chain_of(self.sizes.k, self.accumulate)
 
     def kernel(self) -> Kernel:
         m, n, width, size = self.m, self.n, self.width, self.config.rows
@@ -138,7 +140,8 @@ class _Matmul:
                     self.panel(values.nested(), replace(block, column=column))
                 with self.b.otherwise():
                     self.edge_panel(values.nested(), block, index(whole) * width, rest)
-        note = f"cpu.matmul(tile={self.tile.rows}x{width}, rows={size}, k_blocks={self.k_blocks})"
+        by = f", by={self.dots.instruction.name}" if self.dots else ""
+        note = f"cpu.matmul(tile={self.tile.rows}x{width}, rows={size}, k_blocks={self.k_blocks}{by})"
         return kernel_of(self.task, self.b, note)
 
     def edge_panel(self, values: Inliner, block: _Block, start: Expr, rest: int | None) -> None:
@@ -161,6 +164,8 @@ class _Matmul:
         with self.b.loop("k_block", self.k_blocks) as part:
             values.bind(part, self.k_blocks)
             self.each_tile(values.nested(), block, lambda *tile: self.partial_tile(block, out, part, *tile))
+        if self.dots and self.dots.depth % self.dots.group:
+            self.each_tile(values.nested(), block, lambda *tile: self.dot_tail(block, out, *tile))
         rows = values.simplifier(minimum(index(self.m) - block.first, block.size))
         self.epilogue(values, block, out, block.first, rows)
 
@@ -214,20 +219,55 @@ class _Matmul:
 
     def whole_tile(self, block: _Block, values: Inliner, start: Expr, local: Expr, height: int) -> None:
         """A tile from first to last."""
+        if self.dots:
+            out = self.b.allocate("tile", self.accumulate, (height, block.columns))
+            operands = self.operands(block, start, {})
+            columns = (block.columns // self.lanes, self.lanes)
+            emit_dot_tile(self.b, values, height, columns, self.dots.whole, *operands, out, self.dots)
+            if self.dots.depth % self.dots.group:
+                self.dot_tail(block, out, values, start, index(0), height)
+            self.epilogue(values, block, out, start, self.rows_of(values, start, height))
+            return
         start_at = 0.0 if self.chain else None
         out = self.b.allocate("tile", self.accumulate, (height, block.columns), init=start_at)
         k = [d for _, d in self.k_order()]
         operands = self.operands(block, start, {})
         emit_tile(self.b, values, height, block.vectors, k, *operands, out, self.accumulate, chain=self.chain)
-        rows: Dim = height
+        self.epilogue(values, block, out, start, self.rows_of(values, start, height))
+
+    def rows_of(self, values: Inliner, start: Expr, height: int) -> Dim:
+        """Rows of a tile that exist."""
         if not isinstance(self.m, int) and height > 1:
-            rows = values.simplifier.dim(minimum(index(self.m) - start, height))
-        self.epilogue(values, block, out, start, rows)
+            return values.simplifier.dim(minimum(index(self.m) - start, height))
+        return height
+
+    def dot_tail(self, block: _Block, out: Buffer, values: Inliner, start: Expr, local: Expr, height: int) -> None:
+        """The last group of the sum of a tile, which zeros fill, added to ``out``."""
+        assert self.dots is not None
+        a, right = self.operands(block, start, {})
+        columns = (block.columns // self.lanes, self.lanes)
+        emit_dot_tile(
+            *(self.b, values, height, columns, 1, self.dots.tail(a), right, out, self.dots),
+            first=self.dots.whole,
+            row=local,
+            resume=True,
+        )
 
     def partial_tile(
         self, block: _Block, out: Buffer, part: Expr, values: Inliner, start: Expr, local: Expr, height: int
     ) -> None:
         """One k-block of the sum of a tile, added to ``out``."""
+        if self.dots:
+            depth = -(-self.dots.whole // self.k_blocks)
+            groups = values.simplifier.dim(minimum(self.dots.whole - part * depth, depth))
+            columns = (block.columns // self.lanes, self.lanes)
+            emit_dot_tile(
+                *(self.b, values, height, columns, groups, *self.operands(block, start, {}), out, self.dots),
+                first=values.simplifier.dim(part * depth),
+                row=local,
+                resume=True,
+            )
+            return
         k = self.k_order()
         (position,) = (d for d, (_, extent) in enumerate(k) if static_size(extent) != 1)
         var, extent = k[position]
@@ -308,9 +348,11 @@ def schedule_matmul(task: Task, target: Target, config: MatmulConfig | None = No
     if not c.reduce.dtype.is_float:
         return None
     require_count(task, task.outputs, stage.shape)
-    sizes = sizes_of(task, c)
+    sizes, dots = sizes_of(task, c), find_dots(task, c, target)
+    if dots is not None:  # a product of groups: as large in memory, and as long, as one of f32
+        c, sizes = dots.contraction, replace(sizes, k=max(dots.whole, 1), grouped=True)
     if config is None:
         config = default(sizes, target)
     elif reason := validity(config, sizes, target):
         raise ScheduleError(f"{task.name!r} cannot be computed with {config}", why=f"{reason}.")
-    return _Matmul(task, stage, c, target, sizes, config).kernel()
+    return _Matmul(task, stage, c, target, sizes, config, dots).kernel()

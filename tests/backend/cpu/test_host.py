@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from taskmap.backend.cpu.host import ISAS, detect_host, parse_isa
-from taskmap.ir.errors import InvalidOptionError
+from taskmap.ir.errors import InvalidOptionError, UnsupportedError
 
 AVX2 = "sse2 avx2 fma f16c"
 AVX512 = f"{AVX2} avx512f avx512bw avx512dq avx512vl"
@@ -88,3 +88,16 @@ def test_an_unknown_isa_is_refused() -> None:
     with pytest.raises(InvalidOptionError, match="unknown instruction set 'avx9'") as error:
         parse_isa("avx9")
     assert "generic, avx2, avx512" in str(error.value)
+
+
+def test_features_follow_the_flags(tmp_path: Path) -> None:
+    host = detect_host(*machine(tmp_path, f"{AVX512} avx512_bf16 avx512_vnni sse4a"))
+    assert host.features == (*AVX512.split()[1:], "avx512_vnni", "avx512_bf16")
+    assert host.chosen_features(None, None) == ("avx512_vnni", "avx512_bf16")
+    assert host.chosen_features("avx512", None) == ()
+    assert host.chosen_features(None, "none") == ()
+    assert host.chosen_features("avx512", "avx512_bf16, avx2") == ("avx512_bf16",)
+    with pytest.raises(UnsupportedError, match=r"cannot compile for amx_tile, amx_int8\n"):
+        host.chosen_features(None, "amx_int8, avx512_bf16, amx_tile")
+    with pytest.raises(InvalidOptionError, match="unknown CPU feature 'avx512_fp8'"):
+        host.chosen_features(None, "avx512_fp8")

@@ -1,0 +1,60 @@
+"""Dot products of neighbours: AVX512-BF16, AVX512-VNNI and AVX-VNNI.
+
+    vdpbf16ps   c[j] += a[0] * b[0, j] + a[1] * b[1, j]      bf16 × bf16 → f32
+    vpdpwssd    the same                                     i16 × i16 → i32
+    vpdpbusd    c[j] += the sum of a[i] * b[i, j], i < 4      u8 × i8 → i32
+
+Column j of b fills one 32-bit lane; a fills one, too, and is broadcast to all. Integer sums wrap. vdpbf16ps adds the
+second product first, each by a fused multiply-add that treats denormal operands as zeros and flushes denormal results
+(``taskmap.ir.interp.dot_products``). Source: "Intel Architecture Instruction Set Extensions Programming Reference".
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from taskmap.ir.algebra.mapping import repeat
+from taskmap.ir.isa.entry import Instruction, having
+from taskmap.ir.isa.specs import MatMulSpec
+from taskmap.ir.target import Target
+from taskmap.ir.types import DType, bf16, f32, i8, i16, i32, u8
+
+__all__ = ["DOT_PRODUCTS", "dot_product"]
+
+_LANES = (16, 8, 4)
+
+
+def _dot(name: str, a: DType, b: DType, c: DType, lanes: int, feature: str, form: str = "") -> Instruction:
+    k = c.bytes // a.bytes
+    return Instruction(
+        name=f"{form}{name}_{lanes}",
+        spec=MatMulSpec(1, lanes, k, a, b, c),
+        targets=having(feature),
+        owner_c=repeat(1, lanes),
+        owner_a=repeat(1, k),
+        owner_b=repeat(k, lanes, order=(1, 0)),
+        text=f"tm_{form}{name}_{c}x{lanes}({{c}}, {{a}}, {{b}})",
+        family=name,
+    )
+
+
+DOT_PRODUCTS: tuple[Instruction, ...] = (
+    *(_dot("vdpbf16ps", bf16, bf16, f32, lanes, "avx512_bf16") for lanes in _LANES),
+    *(_dot("vpdpbusd", u8, i8, i32, lanes, "avx512_vnni") for lanes in _LANES),
+    *(_dot("vpdpwssd", i16, i16, i32, lanes, "avx512_vnni") for lanes in _LANES),
+    *(_dot("vpdpbusd", u8, i8, i32, lanes, "avx_vnni", "vex_") for lanes in _LANES[1:]),
+    *(_dot("vpdpwssd", i16, i16, i32, lanes, "avx_vnni", "vex_") for lanes in _LANES[1:]),
+)
+"""Each with the number of 32-bit lanes in its name; those with the prefix vex_ are of AVX-VNNI, not encoded by EVEX."""
+
+
+@lru_cache(maxsize=256)
+def dot_product(target: Target, a: DType, b: DType, c: DType, lanes: int) -> Instruction | None:
+    """The instruction of ``target`` that adds dot products of neighbours, elements of a by those of b, to ``lanes``
+    sums of type c; None if it has none. Microkernels choose their instruction by this function alone."""
+    return next((i for i in DOT_PRODUCTS if i.targets(target) and _types(i) == (a, b, c) and i.columns == lanes), None)
+
+
+def _types(i: Instruction) -> tuple[DType, DType, DType]:
+    assert isinstance(i.spec, MatMulSpec)
+    return i.spec.a, i.spec.b, i.spec.c

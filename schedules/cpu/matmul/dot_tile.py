@@ -1,0 +1,144 @@
+"""The microkernel on dot products of neighbours: a tile of f32 or i32 sums, and operands in groups along the sum.
+
+    for p:   b = group p of every column;   a = group p of every row;   acc[i, j] += a[i] · b[j]
+
+A group is the k neighbours that one instruction multiplies: two of bf16, four bytes. B is packed in groups, so a vector
+of it is one load; a group of A is broadcast. A sum that is not whole groups ends with a group that zeros fill, in both
+operands, so values beside an edge never enter it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from taskmap.ir.algebra.mapping import repeat
+from taskmap.ir.analysis.contraction import Contraction
+from taskmap.ir.builder import Builder, region
+from taskmap.ir.construct import cast, const, index, minimum, ramp, select, static_size
+from taskmap.ir.isa.dots import dot_product
+from taskmap.ir.isa.entry import Instruction
+from taskmap.ir.isa.specs import MatMulSpec
+from taskmap.ir.nodes import Buffer, Cast, Dim, Expr, Intrinsic, LoopKind, Scope
+from taskmap.ir.target import Target
+from taskmap.ir.task import Task
+from taskmap.ir.types import DType, compute_type
+from taskmap.schedules.common.inline import Inliner
+from taskmap.schedules.common.matmul_form import packed_group
+
+Element = Callable[[Sequence[Expr], Expr, Inliner], Expr]
+
+
+def group_size(a: DType, b: DType, target: Target) -> int:
+    """Neighbours of operands of these types that one instruction of ``target`` multiplies, 1 without such an
+    instruction: the size of the groups in which B is packed."""
+    found = _instruction(a, b, target)
+    return 1 if found is None else _depth(found)
+
+
+def _instruction(a: DType, b: DType, target: Target) -> Instruction | None:
+    return dot_product(target, a, b, compute_type(a), target.lanes(4)) if a.is_float else None
+
+
+def _depth(instruction: Instruction) -> int:
+    assert isinstance(instruction.spec, MatMulSpec)
+    return instruction.spec.k
+
+
+@dataclass(frozen=True, slots=True)
+class Dots:
+    """A contraction of ``depth`` terms on dot products; its factors have the operands' own types."""
+
+    instruction: Instruction
+    contraction: Contraction
+    depth: int
+
+    @property
+    def group(self) -> int:
+        """Terms of a group."""
+        return _depth(self.instruction)
+
+    @property
+    def whole(self) -> int:
+        """Groups without padding."""
+        return self.depth // self.group
+
+    def tail(self, a: Element) -> Element:
+        """Operand ``a`` with zeros behind the end of the sum."""
+
+        def element(at: Sequence[Expr], offset: Expr, values: Inliner) -> Expr:
+            (k,) = at
+            value = a((minimum(k, self.depth - 1),), offset, values)
+            return select(k < self.depth, value, const(0.0, value.dtype))
+
+        return element
+
+
+def find_dots(task: Task, c: Contraction, target: Target) -> Dots | None:
+    """The dot products that compute a contraction on ``target``: None unless B is packed in the groups of one of its
+    instructions, whose types both factors have without rounding."""
+    a, b = _unconverted(c.a), _unconverted(c.b)
+    found = _instruction(a.dtype, b.dtype, target)
+    depth = static_size(c.k[0][1]) if len(c.k) == 1 else None
+    if found is None or depth is None or packed_group(task, c) != _depth(found):
+        return None
+    return Dots(found, replace(c, a=a, b=b), depth)
+
+
+def _unconverted(e: Expr) -> Expr:
+    return e.a if isinstance(e, Cast) and e.a.dtype.is_float and e.dtype == compute_type(e.a.dtype) else e
+
+
+def emit_dot_tile(
+    b: Builder,
+    values: Inliner,
+    rows: int,
+    columns: tuple[int, int],
+    groups: Dim,
+    a: Element,
+    element_b: Element,
+    out: Buffer,
+    dots: Dots,
+    *,
+    first: Dim = 0,
+    row: Expr | None = None,
+    resume: bool = False,
+) -> None:
+    """Multiply a tile of ``rows`` rows into the local buffer ``out``, from ``row`` on (default 0), over ``groups``
+    groups from group ``first`` on.
+
+    columns: the number of vectors and their lanes; resume: add to the contents of ``out``.
+    """
+    (vectors, width), size, spec = columns, dots.group, dots.instruction.spec
+    assert isinstance(spec, MatMulSpec)
+    owner = repeat(rows, vectors) * repeat(1, width)
+    acc = b.allocate("acc", spec.c, owner.task_shape, Scope.REGISTER, owner=owner)
+    place = region(out, (index(0) if row is None else row, 0), acc.shape)
+    if resume:
+        b.move(acc, place)
+    else:
+        b.fill(acc, 0.0)
+    inside = values.nested()
+    with b.loop("k", index(groups)) as p:
+        inside.bind(p, groups)
+        start = (index(first) + p) * size
+        left = b.allocate("a", spec.a, (rows, size), Scope.REGISTER)
+        right = b.allocate("b", spec.b, (vectors * width * size,), Scope.REGISTER)
+        for j in range(vectors):
+            with b.loop("lane", width * size, LoopKind.VECTOR) as lane:
+                step = inside.nested()
+                step.bind(lane, width * size)
+                value = element_b((start + lane % size,), lane // size + j * width, step)
+                b.store(right, (lane + j * width * size,), cast(value, spec.b))
+        for i in range(rows):
+            with b.loop("lane", size, LoopKind.VECTOR) as lane:
+                step = inside.nested()
+                step.bind(lane, size)
+                b.store(left, (i, lane), cast(a((start + lane,), index(i), step), spec.a))
+        for i in range(rows):
+            one = left[i, ramp(0, 1, size)]
+            for j in range(vectors):
+                at = ramp(j * width, 1, width)
+                args = (acc[i, at], one, right[ramp(j * width * size, 1, width * size)])
+                b.store(acc, (i, at), Intrinsic(dots.instruction, args, spec.c, width))
+    b.move(place, acc)

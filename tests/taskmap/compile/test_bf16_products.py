@@ -1,0 +1,65 @@
+"""Compiled products of bf16 on the CPU: as accurate as eager's, whatever instructions compute them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from taskmap.backend.cpu.host import detect_host
+from tests.taskmap.compare import compiled
+
+FEATURES = detect_host().features
+SETTINGS = ["none", *(["avx512_bf16"] if "avx512_bf16" in FEATURES else [])]
+settings = pytest.mark.parametrize("features", SETTINGS)
+
+
+def assert_as_accurate(got: Tensor, eager: Tensor, want: Tensor) -> None:
+    """An error of at most 1.5 times eager's, in the mean and at the worst element."""
+    assert (got.dtype, got.shape) == (eager.dtype, eager.shape)
+    ours, theirs = ((x.double() - want).abs() for x in (got, eager))
+    assert ours.mean() <= 1.5 * theirs.mean() + 1e-12
+    assert ours.max() <= 1.5 * theirs.max() + 1e-12
+
+
+@settings
+@pytest.mark.parametrize(("m", "k", "n"), [(70, 129, 80), (1, 256, 50)])
+def test_a_linear_layer(m: int, k: int, n: int, features: str, tmp_path: Path) -> None:
+    layer, x = nn.Linear(k, n, bias=False).bfloat16().eval(), torch.randn(m, k).bfloat16()
+    with torch.no_grad():
+        got = compiled(layer, options={"features": features, "dump_dir": str(tmp_path)})(x)
+        assert_as_accurate(got, layer(x), x.double() @ layer.weight.double().T)
+    texts = [path.read_text() for path in tmp_path.rglob("*.c")]
+    assert any("vdpbf16ps" in text for text in texts) == (features == "avx512_bf16")
+
+
+@settings
+def test_operands_that_are_packed_on_every_call(features: str) -> None:
+    a, b = torch.randn(100, 65).bfloat16(), torch.randn(65, 90).bfloat16()
+    product = compiled(torch.mm, options={"features": features})
+    for _ in range(2):
+        assert_as_accurate(product(a, b), torch.mm(a, b), a.double() @ b.double())
+        a, b = a.flip(0), b * 2  # other values, same sizes: nothing is remembered
+
+
+@settings
+def test_a_fused_operand_is_rounded_as_by_eager(features: str) -> None:
+    layer, x = nn.Linear(64, 96, bias=False).bfloat16().eval(), torch.randn(80, 64).bfloat16()
+
+    def model(x: Tensor) -> Tensor:
+        y: Tensor = layer(torch.relu(x) * 1.3)
+        return y
+
+    with torch.no_grad():
+        got, rounded = compiled(model, options={"features": features})(x), torch.relu(x) * 1.3
+        assert_as_accurate(got, model(x), rounded.double() @ layer.weight.double().T)
+
+
+@settings
+@pytest.mark.parametrize(("m", "k", "n"), [(0, 8, 8), (8, 0, 8), (8, 8, 0)])
+def test_empty_operands(m: int, k: int, n: int, features: str) -> None:
+    a, b = torch.randn(m, k).bfloat16(), torch.randn(k, n).bfloat16()
+    got = compiled(torch.mm, options={"features": features})(a, b)
+    torch.testing.assert_close(got, torch.mm(a, b))
