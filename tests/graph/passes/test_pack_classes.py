@@ -16,7 +16,9 @@ from taskmap.ir.task import Task
 from taskmap.ir.types import DType, f16, f32, f64
 from tests.schedules.running import Case, expected, run_cases
 
-CASES = [  # shape, axis, order of the others, columns of a group, panel width
+CASES: list[
+    tuple[tuple[int, ...], int, tuple[int, ...], int, int]
+] = [  # shape, axis, order of the others, columns of a group, panel width
     ((48, 24), 0, (1,), 48, 16),
     ((64, 9), 0, (1,), 64, 32),
     ((40, 33), 0, (1,), 40, 16),  # the last panel has a remainder

@@ -1,6 +1,6 @@
 """The text that reports show of the choices of instructions."""
 # mypy: ignore-errors
-# pyright: reportInvalidTypeForm=false, reportGeneralTypeIssues=false, reportOperatorIssue=false
+# pyright: reportInvalidTypeForm=false, reportGeneralTypeIssues=false, reportOperatorIssue=false, reportArgumentType=false
 # The reason: the parameters of kernels are annotated with tensor types, which are not types to a type checker.
 
 from __future__ import annotations
