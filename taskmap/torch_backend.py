@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 from torch._dynamo.backends.common import aot_autograd
-from torch._functorch.partitioners import min_cut_rematerialization_partition
 
 from taskmap.compile.aten import compile_aten
+from taskmap.compile.partition import partition
 from taskmap.compile.recurrent_layers import keep_layers
 from taskmap.compile.session import Session, new_session
 from taskmap.graph.importers.torch.decompositions import decompositions
@@ -50,7 +50,7 @@ def compile_captured(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], se
         bw_compiler=_compiler("backward", session),
         inference_compiler=_compiler("inference", session, freeze),
         decompositions=decompositions(),
-        partition_fn=min_cut_rematerialization_partition,
+        partition_fn=partition,
     )
     keep_layers(gm, example_inputs)
     compiled: Callable[..., Any] = backend(gm, _as_called(gm, example_inputs))

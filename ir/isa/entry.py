@@ -48,7 +48,7 @@ class Only:
 
 
 @dataclass(frozen=True, slots=True)
-class Having:
+class CpuTargets:
     """The CPUs with all of these features (``taskmap.ir.features``)."""
 
     features: tuple[str, ...]
@@ -61,11 +61,11 @@ class Having:
         return f"{self.kind} with {' and '.join(self.features)}"
 
 
-def having(*features: str) -> Having:
+def having(*features: str) -> CpuTargets:
     """The CPUs with all of these features, and those that they need. Raises InputError for an unknown one."""
     if unknown := [name for name in features if name not in FEATURES]:
         raise InputError(f"there is no CPU feature {unknown[0]!r}", hint=f"Use some of {', '.join(FEATURES)}.")
-    return Having(in_order(features))
+    return CpuTargets(in_order(features))
 
 
 def at_least(isa: str) -> AtLeast:
@@ -146,7 +146,7 @@ class Instruction:
 
     name: str
     spec: Spec
-    targets: AtLeast | Only | Having
+    targets: AtLeast | Only | CpuTargets
     owner_c: TaskMapping | None = None
     owner_a: TaskMapping | None = None
     owner_b: TaskMapping | None = None

@@ -17,6 +17,7 @@ Reading order:
     externs            operators that PyTorch runs
     profiling          kernels as ranges of torch.profiler
     aten               compiles a graph of ATen operators for AOTAutograd
+    partition          forward and backward, where the program overwrites its inputs
     recurrent_layers   LSTM, GRU and RNN stay one operator per layer
     without_memory     calls with fake tensors
     operator_names     the operators of a graph and their sizes, as text

@@ -46,7 +46,7 @@ def _depth(instruction: Instruction) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Dots:
+class GroupedContraction:
     """A contraction of ``depth`` terms on dot products; its factors have the operands' own types."""
 
     instruction: Instruction
@@ -74,7 +74,7 @@ class Dots:
         return element
 
 
-def find_dots(task: Task, c: Contraction, target: Target) -> Dots | None:
+def find_dots(task: Task, c: Contraction, target: Target) -> GroupedContraction | None:
     """The dot products that compute a contraction on ``target``: None unless B is packed in the groups of one of its
     instructions, whose types both factors have without rounding."""
     a, b = _unconverted(c.a), _unconverted(c.b)
@@ -82,7 +82,7 @@ def find_dots(task: Task, c: Contraction, target: Target) -> Dots | None:
     depth = static_size(c.k[0][1]) if len(c.k) == 1 else None
     if found is None or depth is None or packed_group(task, c) != _depth(found):
         return None
-    return Dots(found, replace(c, a=a, b=b), depth)
+    return GroupedContraction(found, replace(c, a=a, b=b), depth)
 
 
 def _unconverted(e: Expr) -> Expr:
@@ -98,7 +98,7 @@ def emit_dot_tile(
     a: Element,
     element_b: Element,
     out: Buffer,
-    dots: Dots,
+    dots: GroupedContraction,
     *,
     first: Dim = 0,
     row: Expr | None = None,

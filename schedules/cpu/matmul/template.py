@@ -28,7 +28,7 @@ from taskmap.schedules.common.loops import column_groups, parallel_grid
 from taskmap.schedules.common.matmul_form import anchor_of, packed_panels
 from taskmap.schedules.common.positions import unravel
 from taskmap.schedules.cpu.matmul.config import MatmulConfig, Sizes, default, panels_first, validity
-from taskmap.schedules.cpu.matmul.dot_tile import Dots, emit_dot_tile, find_dots, group_size
+from taskmap.schedules.cpu.matmul.dot_tile import GroupedContraction, emit_dot_tile, find_dots, group_size
 from taskmap.schedules.cpu.matmul.microkernel import Element, Tile, chain_of, choose_tile, emit_tile
 from taskmap.schedules.cpu.support.kernels import kernel_of
 
@@ -75,7 +75,7 @@ class _Matmul:
     target: Target
     sizes: Sizes
     config: MatmulConfig
-    dots: Dots | None = None
+    dots: GroupedContraction | None = None
     b: Builder = field(default_factory=Builder)
 
     @property

@@ -25,7 +25,7 @@ from taskmap.ir.interp.dot_products import dot_bf16
 from taskmap.ir.interp.instructions import execute
 from taskmap.ir.interp.run import interpret
 from taskmap.ir.isa.dots import DOT_PRODUCTS, dot_product
-from taskmap.ir.isa.entry import Having, Instruction
+from taskmap.ir.isa.entry import CpuTargets, Instruction
 from taskmap.ir.isa.specs import MatMulSpec
 from taskmap.ir.lower.pipeline import lower
 from taskmap.ir.nodes import Buffer, Intrinsic, Kernel
@@ -41,7 +41,7 @@ every = pytest.mark.parametrize("entry", DOT_PRODUCTS, ids=lambda i: i.name)
 
 def target_of(entry: Instruction) -> Target:
     """The smallest target with the instruction."""
-    assert isinstance(entry.targets, Having)
+    assert isinstance(entry.targets, CpuTargets)
     (feature,) = entry.targets.features
     return cpu_target("avx2" if feature == "avx_vnni" else "avx512", 1, features=[feature])
 
@@ -114,7 +114,7 @@ def assert_same_bits(got: Array, want: Array) -> None:
 
 @every
 def test_the_compiled_instruction_equals_its_meaning(entry: Instruction) -> None:
-    assert isinstance(entry.targets, Having)
+    assert isinstance(entry.targets, CpuTargets)
     if not set(entry.targets.features) <= set(detect_host().features):
         pytest.skip(f"this CPU has no {entry.targets.features[0]}")
     times = OPERANDS // (spec_of(entry).n * spec_of(entry).k)
