@@ -15,6 +15,8 @@ from taskmap.ir.isa.specs import MatMulSpec
 from taskmap.ir.select.terms import Term
 from taskmap.ir.types import i64
 
+__all__ = ["Memory", "value_of"]
+
 Array = NDArray[Any]
 
 

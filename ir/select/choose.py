@@ -20,6 +20,8 @@ from taskmap.ir.select.supporting import SUPPORTING, columns_in_pieces
 from taskmap.ir.select.terms import Term, instructions_of
 from taskmap.ir.target import Target
 
+__all__ = ["Choice", "choose", "demand"]
+
 
 @dataclass(frozen=True, slots=True)
 class Choice:

@@ -19,6 +19,8 @@ from taskmap.ir.errors import SelectionLimitError
 from taskmap.ir.select.facts import Facts, facts_of
 from taskmap.ir.select.terms import Data, Term
 
+__all__ = ["EGraph", "Node"]
+
 
 class Node(NamedTuple):
     """An operation, its data, and the classes of its arguments."""

@@ -7,6 +7,8 @@ from random import Random
 from taskmap.ir.select.terms import Term, binary, broadcast, cast, const, load, ramp, var
 from taskmap.ir.types import DType, bf16, f32, i8, i16, i32, u8
 
+__all__ = ["product", "value"]
+
 NARROW = (bf16, f32, i8, u8, i16)
 
 

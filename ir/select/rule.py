@@ -9,6 +9,8 @@ from random import Random
 from taskmap.ir.select.egraph import EGraph, Node
 from taskmap.ir.select.terms import Term
 
+__all__ = ["Limits", "Rewrite", "Rule"]
+
 Rewrite = Callable[[EGraph, Node], Iterator[int]]
 """Classes equal to that of a node."""
 

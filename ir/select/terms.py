@@ -32,6 +32,8 @@ from taskmap.ir.types import DType, i64
 if TYPE_CHECKING:
     from taskmap.ir.isa.entry import Instruction
 
+__all__ = ["Data", "Term", "Type", "binary", "broadcast", "cast", "const", "load", "ramp", "total", "var"]
+
 Type = tuple[DType, int]
 """Element type and lanes."""
 Data = tuple[Any, ...]
