@@ -11,12 +11,12 @@ from pathlib import Path
 from zlib import crc32
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 GOLDEN = Path(__file__).parent / "golden"
 
-# A property test that compiles has no honest deadline: the machine that runs it is shared.
-settings.register_profile("taskmap", deadline=None, print_blob=True)
+# A property test has no honest deadline, nor has the making of its examples: the machine that runs it is shared.
+settings.register_profile("taskmap", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("repeatable", settings.get_profile("taskmap"), derandomize=True)
 
 

@@ -131,7 +131,7 @@ def weight(g: EGraph, choice: dict[int, Node], c: int, above: tuple[int, ...] = 
 
 
 @given(NODES.filter(lambda nodes: len(nodes) <= 7), JOINS.filter(lambda joins: len(joins) <= 5))
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 def test_extraction_finds_the_cheapest_term(nodes: list[tuple[str, int, int]], joins: Joins) -> None:
     """Brute force: every choice of one node for each class."""
     g, ids = grown(nodes, joins)
