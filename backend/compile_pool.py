@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from time import perf_counter
@@ -33,7 +34,7 @@ C = TypeVar("C")
 K = TypeVar("K")
 
 
-class CompilePool(Generic[S, U, C, K]):
+class CompilePool(ABC, Generic[S, U, C, K]):
     """Compiles sources S, in units U, to files C that hold kernels K: `add` each, then `finish` for all.
 
         with closing(pool):
@@ -56,21 +57,21 @@ class CompilePool(Generic[S, U, C, K]):
         self._running: dict[Future[C], U] = {}
         self._started = 0.0
 
+    @abstractmethod
     def find(self, source: S) -> K | None:
         """The kernel, if it has been compiled before."""
-        raise NotImplementedError
 
+    @abstractmethod
     def units(self, pending: Sequence[S], last: bool) -> Sequence[U]:
         """The units that all ``pending`` sources form; none to wait for more. ``last``: no more will come."""
-        raise NotImplementedError
 
+    @abstractmethod
     def compile(self, unit: U) -> C:
         """Compiles a unit, in a thread. Raises CompilerFailedError."""
-        raise NotImplementedError
 
+    @abstractmethod
     def adopt(self, unit: U, compiled: C) -> Mapping[str, K]:
         """The kernels of a compiled unit by symbol, stored and loaded. Raises CompilerFailedError."""
-        raise NotImplementedError
 
     def __len__(self) -> int:
         """The number of kernels wanted so far."""

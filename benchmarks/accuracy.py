@@ -10,6 +10,7 @@ import sys
 import torch
 from tqdm import tqdm
 
+import taskmap
 from benchmarks.models import MODELS, ModelSpec, as_tensors, relative_error, to_float64
 from benchmarks.support.engines import Engine, choose
 from benchmarks.support.report import Check, Report, parser, start
@@ -37,8 +38,6 @@ def errors(spec: ModelSpec, engines: list[Engine], seed: int, small: bool) -> di
 
 def extern_operators(spec: ModelSpec, seed: int, small: bool) -> list[str]:
     """The nodes of this model that taskmap leaves to PyTorch, one entry for each."""
-    import taskmap  # noqa: PLC0415  (the other engines are measured without it)
-
     module, args, kwargs = spec.build(seed, small)
     return [str(node) for node in taskmap.explain(module, *args, **kwargs).externs]
 

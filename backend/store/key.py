@@ -28,9 +28,6 @@ _INSTRUCTIONS = {
     "vpdpwssd": "avx512_vnni",
     "vex_vpdpbusd": "avx_vnni",
     "vex_vpdpwssd": "avx_vnni",
-    "tdpbf16ps": "amx_bf16",
-    **dict.fromkeys(("tdpbssd", "tdpbsud", "tdpbusd", "tdpbuud"), "amx_int8"),
-    **dict.fromkeys(("tileconfig", "tilerelease", "tilezero", "tileload", "tilestore"), "amx_tile"),
 }
 """The CPU feature that a function of the prelude needs beyond its instruction set, by the function's name."""
 _INSTRUCTION = re.compile(rf"\btm_({'|'.join(_INSTRUCTIONS)})_[a-z]+\d+x\d+")

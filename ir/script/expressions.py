@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import math
 import operator
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -88,12 +89,12 @@ class Setting:
     depth: int = 0
 
 
-class Inlinable:
+class Inlinable(ABC):
     """A function whose call is replaced by its body."""
 
+    @abstractmethod
     def inline(self, setting: Setting, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Read the function's body with these arguments; returns its value."""
-        raise NotImplementedError
 
 
 class Evaluator:

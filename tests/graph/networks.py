@@ -21,6 +21,17 @@ from taskmap.graph.passes import run_passes
 from tests.graph.tracing import table
 
 
+class FunctionModule(nn.Module):
+    """A function of tensors as a module without parameters."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *args: torch.Tensor) -> Any:
+        return self.function(*args)
+
+
 def graph_of(module: nn.Module, *args: Any, dynamic: bool = False, **kwargs: Any) -> Graph:
     """The graph of a call of ``module`` in eval mode without gradients; parameters and buffers are constant inputs."""
     module = module.eval()

@@ -6,12 +6,15 @@ Inline assembly, because compilers disagree about the types of these built-ins f
 from __future__ import annotations
 
 from taskmap.backend.cpu.math.types import Vector
+from taskmap.ir.isa.dots import DOT_PRODUCTS
+from taskmap.ir.isa.specs import MatMulSpec
 
 _DOTS = {
-    "vdpbf16ps": ("f32", "bf16", "bf16"),
-    "vpdpbusd": ("i32", "u8", "i8"),
-    "vpdpwssd": ("i32", "i16", "i16"),
+    entry.family: (str(entry.spec.c), str(entry.spec.a), str(entry.spec.b))
+    for entry in DOT_PRODUCTS
+    if isinstance(entry.spec, MatMulSpec)
 }
+"""The types of c, a and b of each instruction."""
 _TEXT = """\
 TM_INLINE $V tm_${form}${name}_$V($V c, ${a}x$k a, ${b}x$all b) {
   union { ${a}x$k group; u32 bits; } u = {a};

@@ -1,8 +1,8 @@
-"""The microkernel on dot products of neighbours: a tile of f32 or i32 sums, and operands in groups along the sum.
+"""The microkernel on dot products of neighbours: a tile of f32 sums, and operands in groups along the sum.
 
     for p:   b = group p of every column;   a = group p of every row;   acc[i, j] += a[i] · b[j]
 
-A group is the k neighbours that one instruction multiplies: two of bf16, four bytes. B is packed in groups, so a vector
+A group is the k neighbours that one instruction multiplies: two of bf16. B is packed in groups, so a vector
 of it is one load; a group of A is broadcast. A sum that is not whole groups ends with a group that zeros fill, in both
 operands, so values beside an edge never enter it.
 """

@@ -17,7 +17,7 @@ from taskmap.graph.fusion.groups import MAX_INPUTS, MAX_NODES
 from taskmap.graph.fusion.planning import Group, Plan
 from taskmap.graph.reference import run
 from taskmap.ir.interp.definitions import size_of
-from tests.graph.networks import graph_of, graph_of_model, kernels, planned
+from tests.graph.networks import FunctionModule, graph_of, graph_of_model, kernels, planned
 from tests.graph.running import run_plan
 
 
@@ -35,23 +35,12 @@ class Bottleneck(nn.Module):
         return torch.relu(self.nc(self.c(y)) + self.ns(self.s(x)))
 
 
-class Sum(nn.Module):
-    """A function of tensors as a module without parameters."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *args: Tensor) -> Any:
-        return self.function(*args)
-
-
 def groups(made: Plan) -> list[Group]:
     return [g for g in made.steps if isinstance(g, Group) and not g.once]
 
 
 def plan_of(function: Callable[..., Any], *args: Tensor) -> Plan:
-    return planned(graph_of(Sum(function), *args))
+    return planned(graph_of(FunctionModule(function), *args))
 
 
 def test_every_convolution_of_a_bottleneck_is_one_kernel_with_what_follows() -> None:

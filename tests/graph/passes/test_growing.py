@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from benchmarks.models.densenet import DENSENET121
@@ -16,19 +15,8 @@ from taskmap.graph.fusion.planning import Group, Plan
 from taskmap.graph.nodes import Graph
 from taskmap.graph.reference import run
 from taskmap.ir.interp.definitions import size_of
-from tests.graph.networks import graph_of, planned
+from tests.graph.networks import FunctionModule, graph_of, planned
 from tests.graph.running import run_plan
-
-
-class Of(nn.Module):
-    """A function of tensors as a module."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *args: Tensor) -> Any:
-        return self.function(*args)
 
 
 def groups(made: Plan) -> list[Group]:
@@ -79,7 +67,7 @@ def arguments(layers: int, first: int = 5, growth: int = 3) -> list[Tensor]:
 
 @pytest.mark.parametrize("function", [block, nested_block, new_first])
 def test_a_dense_block_is_one_buffer(function: Callable[..., Tensor]) -> None:
-    graph = graph_of(Of(function), *arguments(4))
+    graph = graph_of(FunctionModule(function), *arguments(4))
     made = planned(graph)
     assert joined(made) == 0
     parts = {n for g in groups(made) for n in g.outputs if n.op in ("max_pool", "convolution")}
@@ -107,7 +95,9 @@ def test_a_shorter_one_that_is_returned_has_its_own_memory() -> None:
         ab = torch.cat([a, F.conv2d(a, w, padding=1)], 1)
         return ab, torch.tanh(torch.cat([ab, F.conv2d(torch.tanh(ab), v[:, :1].repeat(1, 6, 1, 1), padding=1)], 1))
 
-    graph = graph_of(Of(function), torch.randn(1, 5, 7, 7), torch.randn(3, 5, 3, 3), torch.randn(3, 3, 3, 3))
+    graph = graph_of(
+        FunctionModule(function), torch.randn(1, 5, 7, 7), torch.randn(3, 5, 3, 3), torch.randn(3, 3, 3, 3)
+    )
     made = planned(graph)
     first, second = made.outputs
     assert first is not None
@@ -123,7 +113,7 @@ def test_two_that_begin_alike_share_at_most_one_buffer() -> None:
         ab = torch.cat([a, b], 1)
         return ab.tanh().mean() + torch.cat([a, b, c], 1).sin().mean() + torch.cat([a, b, d], 1).cos().mean()
 
-    graph = graph_of(Of(function), torch.randn(1, 5, 7, 7), torch.randn(3, 5, 3, 3))
+    graph = graph_of(FunctionModule(function), torch.randn(1, 5, 7, 7), torch.randn(3, 5, 3, 3))
     right(graph, planned(graph))
 
 
@@ -132,7 +122,7 @@ def test_another_axis_is_another_concatenation() -> None:
         a, b, c = (F.conv2d(x * i, v, padding=1) for i in range(1, 4))
         return torch.cat([a, b], 2).tanh().mean() + torch.cat([a, b, c], 1).sin().mean()
 
-    graph = graph_of(Of(function), torch.randn(1, 5, 7, 7), torch.randn(3, 5, 3, 3))
+    graph = graph_of(FunctionModule(function), torch.randn(1, 5, 7, 7), torch.randn(3, 5, 3, 3))
     made = planned(graph)
     assert not any(n.attrs.get("in_place") for n in made.placements)
     right(graph, made)
@@ -143,7 +133,7 @@ def test_a_tensor_that_occurs_twice() -> None:
         a, b = (F.conv2d(x * i, v, padding=1) for i in range(1, 3))
         return torch.cat([a, a], 1).tanh().mean() + torch.cat([a, a, b], 1).sin().mean()
 
-    graph = graph_of(Of(function), torch.randn(1, 5, 7, 7), torch.randn(3, 5, 3, 3))
+    graph = graph_of(FunctionModule(function), torch.randn(1, 5, 7, 7), torch.randn(3, 5, 3, 3))
     right(graph, planned(graph))
 
 
@@ -167,6 +157,6 @@ def test_random_concatenations_of_concatenations(seed: int) -> None:
             values += [joined] if kind != 3 else [joined.exp()]
         return tuple(results)
 
-    graph = graph_of(Of(function), torch.randn(2, 3, 5), torch.randn(2, 5, 7))
+    graph = graph_of(FunctionModule(function), torch.randn(2, 3, 5), torch.randn(2, 5, 7))
     made = planned(graph)
     right(graph, made, seed)
