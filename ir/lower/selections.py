@@ -42,4 +42,5 @@ def _line(s: ir.MatMul, target: Target, table: tuple[Instruction, ...]) -> Itera
         tiles = (Tile(repr(x), x.dtype, size, x.owner) for x, size in ((c, (m, n)), (a, (m, k)), (b, (k, n))))
         found = choose_tiles(*tiles, target, table)
         name = found.by.name if found.by else f"no instruction ({' '.join(found.reasons) or 'sizes do not fit'})"
-        yield f"{m}×{n}×{k}, {types}: {name}" + (f"; second: {found.second.name}" if found.second else "")
+        then = found.second
+        yield f"{m}×{n}×{k}, {types}: {name}" + (f"; second: {then.name}" if then else "")

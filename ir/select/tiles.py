@@ -46,11 +46,17 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class TileChoice:
-    """The instruction found, or None with the reasons, one for each candidate; ``second``: what came second."""
+    """The instruction found among ``candidates`` for a statement, or None with the reasons."""
 
+    statement: Term
+    candidates: tuple[Instruction, ...]
     by: Instruction | None
     reasons: tuple[str, ...]
-    second: Instruction | None = None
+
+    @property
+    def second(self) -> Instruction | None:
+        """The instruction that would be chosen without the one found, by a search of its own; for reports."""
+        return _best(self.statement, tuple(e for e in self.candidates if e is not self.by)) if self.by else None
 
 
 def product_of_tiles(c: Tile, a: Tile, b: Tile) -> Term:
@@ -63,11 +69,11 @@ def choose_tiles(c: Tile, a: Tile, b: Tile, target: Target, table: tuple[Instruc
     """The instruction of a warp for c + a @ b, the one of which the fewest compute it."""
     m, n, k = c.shape[-2], c.shape[-1], a.shape[-1]
     found = instructions_for(target, MatMulSpec(m, n, k, a.dtype, b.dtype, c.dtype), table)
-    candidates = [e for e in found.instructions if e.workers == WARP and not e.opaque and not e.completes]
+    candidates = tuple(e for e in found.instructions if e.workers == WARP and not e.opaque and not e.completes)
     flaws = [flaw for e in candidates if (flaw := tile_flaw(e, c, a, b))]
-    by = _best(product_of_tiles(c, a, b), tuple(candidates))
-    second = _best(product_of_tiles(c, a, b), tuple(e for e in candidates if e is not by)) if by else None
-    return TileChoice(by, tuple(dict.fromkeys(([found.reason] if found.reason else []) + flaws)), second)
+    statement = product_of_tiles(c, a, b)
+    reasons = tuple(dict.fromkeys(([found.reason] if found.reason else []) + flaws))
+    return TileChoice(statement, candidates, _best(statement, candidates), reasons)
 
 
 def _best(statement: Term, candidates: tuple[Instruction, ...]) -> Instruction | None:
