@@ -68,7 +68,13 @@ class Builder:
 
     @contextmanager
     def loop(
-        self, name: str, extent: ir.ExprLike, kind: ir.LoopKind = ir.LoopKind.SERIAL, *, unroll: int = 0
+        self,
+        name: str,
+        extent: ir.ExprLike,
+        kind: ir.LoopKind = ir.LoopKind.SERIAL,
+        *,
+        unroll: int = 0,
+        shared: ir.Expr | None = None,
     ) -> Iterator[ir.Expr]:
         """for name in range(extent). Extent 1 emits only the body, with index 0; extent 0 emits nothing."""
         count = as_index(extent)
@@ -80,7 +86,7 @@ class Builder:
         if known == 1:
             self.emit(*inner)
         elif inner and (known is None or known > 0):
-            self.emit(ir.For(var, count, kind, tuple(inner), unroll, source))
+            self.emit(ir.For(var, count, kind, tuple(inner), unroll, source, shared))
 
     @contextmanager
     def grid(

@@ -90,7 +90,10 @@ class Store(Stmt):
 
 @dataclass(frozen=True, slots=True)
 class For(Stmt):
-    """for var in range(extent). Start is always 0 and step 1. ``unroll`` is a hint to the C compiler (0: none)."""
+    """for var in range(extent). Start is always 0 and step 1. ``unroll`` is a hint to the C compiler (0: none).
+
+    ``shared``: a condition on the kernel's sizes; where it is false, one thread executes a parallel loop.
+    """
 
     var: Var
     extent: Expr
@@ -98,6 +101,7 @@ class For(Stmt):
     body: Body
     unroll: int = 0
     source: SourceLocation | None = None
+    shared: Expr | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,6 +136,7 @@ class _Printer:
         for s in body:
             if isinstance(s, ir.For):
                 hint = f", unroll={s.unroll}" if s.unroll else ""
+                hint += f", shared={self.expr(s.shared)}" if s.shared is not None else ""
                 yield f"{pad}for {self.name(s.var)} in {_LOOP[s.kind]}({self.expr(s.extent)}{hint}):"
                 yield from self.body(s.body, indent + 1)
             elif isinstance(s, ir.MappedFor):

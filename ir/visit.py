@@ -201,7 +201,7 @@ def _map_operand(operand: ir.Region | ir.Expr | ir.TensorMap, fn: ExprMap) -> ir
 
 _STMT_EXPRS: dict[type, Callable[[Any], tuple[ir.Expr, ...]]] = {
     ir.Store: lambda s: (*s.indices, s.value),
-    ir.For: lambda s: (s.extent,),
+    ir.For: lambda s: (s.extent,) if s.shared is None else (s.extent, s.shared),
     ir.MappedFor: lambda s: (s.worker,),
     ir.If: lambda s: (s.cond,),
     ir.Let: lambda s: (s.value,),
@@ -215,7 +215,7 @@ _STMT_EXPRS: dict[type, Callable[[Any], tuple[ir.Expr, ...]]] = {
 
 _MAP_STMT_EXPRS: dict[type, Callable[[Any, ExprMap], ir.Stmt]] = {
     ir.Store: lambda s, fn: ir.Store(s.buffer, tuple([fn(e) for e in s.indices]), fn(s.value), s.source),
-    ir.For: lambda s, fn: replace(s, extent=fn(s.extent)),
+    ir.For: lambda s, fn: replace(s, extent=fn(s.extent), shared=None if s.shared is None else fn(s.shared)),
     ir.MappedFor: lambda s, fn: replace(s, worker=fn(s.worker)),
     ir.If: lambda s, fn: replace(s, cond=fn(s.cond)),
     ir.Let: lambda s, fn: ir.Let(s.var, fn(s.value), s.source),

@@ -162,7 +162,12 @@ class _Emitter:
             f"{{\n  const struct {loop}_data *s = data;\n  {loop}({arguments});\n}}\n"
         )
         self.line(f"const struct {loop}_data s{number} = {{{', '.join(taken)}}};")
-        self.line(f"{PARALLEL}({loop}_range, &s{number}, {self.c.address(s.extent)});")
+        extent = self.c.address(s.extent)
+        if s.shared is None:
+            self.line(f"{PARALLEL}({loop}_range, &s{number}, {extent});")
+            return
+        self.line(f"if ({self.c.address(s.shared)}) {PARALLEL}({loop}_range, &s{number}, {extent});")
+        self.line(f"else {loop}_range(&s{number}, 0, {extent});")
 
     def allocate(self, b: ir.Buffer) -> None:
         name = self.c.name(b, "r" if b.scope is ir.Scope.REGISTER else "t")

@@ -63,7 +63,10 @@ def _stmt(s: Stmt, simplifier: Simplifier, names: bool) -> Body:
             simplifier.replace(s.var, const(0, i64))
             return _body(s.body, simplifier, names)
         simplifier.bind(s.var, extent)
-        return (replace(s, extent=extent, body=_body(s.body, simplifier, names)),)
+        shared = None if s.shared is None else simplifier(s.shared)
+        if shared is not None and constant_value(shared):
+            shared = None
+        return (replace(s, extent=extent, shared=shared, body=_body(s.body, simplifier, names)),)
     if isinstance(s, If):
         cond = simplifier(s.cond)
         known = constant_value(cond)

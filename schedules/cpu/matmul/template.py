@@ -24,7 +24,7 @@ from taskmap.ir.types import DType, compute_type, f32
 from taskmap.schedules.common.access import require_count
 from taskmap.schedules.common.epilogue import Epilogue
 from taskmap.schedules.common.inline import Inliner
-from taskmap.schedules.common.loops import column_groups, parallel_grid
+from taskmap.schedules.common.loops import column_groups, parallel_grid, worth_sharing
 from taskmap.schedules.common.matmul_form import anchor_of, packed_panels
 from taskmap.schedules.common.positions import unravel
 from taskmap.schedules.cpu.matmul.config import MatmulConfig, Sizes, default, panels_first, validity
@@ -32,7 +32,7 @@ from taskmap.schedules.cpu.matmul.dot_tile import GroupedContraction, emit_dot_t
 from taskmap.schedules.cpu.matmul.microkernel import Element, Tile, chain_of, choose_tile, emit_tile
 from taskmap.schedules.cpu.support.kernels import kernel_of
 
-_PARALLEL_ABOVE = 40_000
+_SHARED_FROM = 40_000
 
 
 def panel_width(m: Dim, n: Dim, target: Target, dtype: DType = f32) -> int:
@@ -121,10 +121,9 @@ class _Matmul:
         extents = [*batch, *(extent for extent, _ in order)]
         names = [*(v.name for v, _ in self.c.batch), *(name for _, name in order)]
         values = Inliner(self.task, self.b)
-        work = static_size(product([m, n, *batch, *[d for _, d in self.c.k]]))
-        parallel = work is None or work >= _PARALLEL_ABOVE
+        shared = worth_sharing(product([m, n, *batch, *[d for _, d in self.c.k]]), _SHARED_FROM)
         full = ((self.tile.vectors, self.lanes),)
-        with parallel_grid(self.b, names, extents, values, parallel, 1 << 62) as (*outer, one, other):
+        with parallel_grid(self.b, names, extents, values, shared, 1 << 62) as (*outer, one, other):
             row_block, panel = (other, one) if swapped else (one, other)
             whole = n // width if isinstance(n, int) else index(n) // width
             rest = n % width if isinstance(n, int) else None
