@@ -46,6 +46,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "build extern reference",
         "analysis/",
         "fusion/ ops/",
+        "quantised/",
         "importers/ passes/",
         "__init__",
     ),
@@ -63,7 +64,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "__init__",
     ),
     "taskmap.graph.importers.torch": (
-        "homes origin storage symbols table types",
+        "homes origin quantised storage symbols table types",
         "aten/",
         "decompositions fx",
         "__init__",

@@ -20,6 +20,7 @@ from taskmap.backend.program.structure import Program
 from taskmap.backend.store.key import KernelSource
 from taskmap.backend.store.objects import KernelStore
 from taskmap.graph.passes import GraphPass
+from taskmap.graph.passes.integer_sums import IntegerSums
 from taskmap.graph.passes.weight_packing import PackWeights
 from taskmap.ir.nodes import Kernel
 from taskmap.ir.target import Target
@@ -50,10 +51,13 @@ class CpuPlatform:
 
     @property
     def graph_passes(self) -> tuple[GraphPass, ...]:
-        """Weights are packed in panels as wide as the target's micro-kernels, and in groups that its instructions
-        multiply."""
+        """Dequantised tensors are multiplied as integers. Weights are packed in panels as wide as the target's
+        micro-kernels, and in groups that its instructions multiply."""
         together = partial(packed_together, target=self.target)
-        return (PackWeights(partial(packed_width, target=self.target), together=together),)
+        return (
+            IntegerSums(),
+            PackWeights(partial(packed_width, target=self.target), together=together),
+        )
 
     def generate(self, kernel: Kernel) -> KernelSource:
         """The C of a lowered kernel, without its note, which may contain the model's names of sizes: equal kernels must

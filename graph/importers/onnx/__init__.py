@@ -8,8 +8,8 @@
 
 The names below load on first use, and the families with them: importing this package loads no framework.
 
-May import: ir, ``analysis``, ``ops``, ``importers.torch.types``, ``build``, ``extern``, ``nodes`` and ``reference`` of
-graph, and onnx.
+May import: ir, ``analysis``, ``ops``, ``quantised``, ``importers.torch.types``, ``build``, ``extern``, ``nodes`` and
+``reference`` of graph, and onnx.
 """
 
 from importlib import import_module

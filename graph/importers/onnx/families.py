@@ -20,6 +20,7 @@ from taskmap.graph.importers.onnx.ops import (
     matmul,
     norms,
     pooling,
+    quantised_products,
     quantization,
     ranking,
     recurrent,
@@ -35,7 +36,7 @@ from taskmap.graph.importers.onnx.read.model import load as load
 
 FAMILIES = (
     activations, attention, categories, classic_trees, convolution, creation, elementwise, indexing, linear_models,
-    matmul, ngrams, norms, pooling, quantization, ranking, recurrent, reductions, resize, scores, sequences, shapes,
-    trees, vector_machines, vision, *MICROSOFT,
+    matmul, ngrams, norms, pooling, quantised_products, quantization, ranking, recurrent, reductions, resize,
+    scores, sequences, shapes, trees, vector_machines, vision, *MICROSOFT,
 )  # fmt: skip
 """The files that fill the table of lowerings."""

@@ -13,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from taskmap.ir.analysis.contraction import Contraction
+from taskmap.ir.analysis.contraction import Contraction, multiplies_bytes
 from taskmap.ir.builder import Builder
-from taskmap.ir.construct import ceil_div, index, minimum, product, static_size
+from taskmap.ir.construct import ceil_div, const, index, minimum, product, static_size
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.nodes import Buffer, Dim, Expr, Kernel, Var
 from taskmap.ir.target import Target
 from taskmap.ir.task import Stage, Task
-from taskmap.ir.types import DType, compute_type, f32
+from taskmap.ir.types import DType, compute_type, f32, i8, i32, u8
 from taskmap.schedules.common.access import require_count
 from taskmap.schedules.common.epilogue import Epilogue
 from taskmap.schedules.common.inline import Inliner
@@ -36,9 +36,11 @@ _SHARED_FROM = 40_000
 
 
 def panel_width(m: Dim, n: Dim, target: Target, dtype: DType = f32) -> int:
-    """Columns of B that the template reads together for an m × n product: the panel width for packing B."""
+    """Columns of B that the template reads together for an m × n product with results of this type (of bytes, i32): the
+    panel width for packing B."""
     lanes = target.lanes(compute_type(dtype).bytes)
-    return choose_tile(m, n, target, lanes, grouped=group_size(dtype, dtype, target) > 1).vectors * lanes
+    factors = (u8, i8) if dtype == i32 else (dtype, dtype)
+    return choose_tile(m, n, target, lanes, grouped=group_size(*factors, target) > 1).vectors * lanes
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +161,8 @@ class _Matmul:
         if self.k_blocks == 1:
             self.each_tile(values, block, lambda *tile: self.whole_tile(block, *tile))
             return
-        out = self.b.allocate("sums", self.accumulate, (block.size, block.columns), init=0.0)
+        zero = const(0, self.accumulate)
+        out = self.b.allocate("sums", self.accumulate, (block.size, block.columns), init=zero)
         with self.b.loop("k_block", self.k_blocks) as part:
             values.bind(part, self.k_blocks)
             self.each_tile(values.nested(), block, lambda *tile: self.partial_tile(block, out, part, *tile))
@@ -227,7 +230,7 @@ class _Matmul:
                 self.dot_tail(block, out, values, start, index(0), height)
             self.epilogue(values, block, out, start, self.rows_of(values, start, height))
             return
-        start_at = 0.0 if self.chain else None
+        start_at = const(0, self.accumulate) if self.chain else None
         out = self.b.allocate("tile", self.accumulate, (height, block.columns), init=start_at)
         k = [d for _, d in self.k_order()]
         operands = self.operands(block, start, {})
@@ -344,7 +347,7 @@ def schedule_matmul(task: Task, target: Target, config: MatmulConfig | None = No
     if found is None:
         return None
     stage, c = found
-    if not c.reduce.dtype.is_float:
+    if not c.reduce.dtype.is_float and not multiplies_bytes(c.reduce):
         return None
     require_count(task, task.outputs, stage.shape)
     sizes, dots = sizes_of(task, c), find_dots(task, c, target)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from taskmap.graph.passes import PASSES
+from taskmap.graph.passes.integer_sums import IntegerSums
 from taskmap.graph.passes.weight_packing import WEIGHTS_CHANNELS_LAST, PackWeights
 from taskmap.ir.lower.pipeline import pipeline
 from taskmap.ir.passes import Pass, explain
@@ -19,7 +20,7 @@ from taskmap.schedules import packed_width
 PAGE = Path(__file__).parents[3] / "docs" / "passes.md"
 PIPELINES: dict[str, tuple[Pass[Any], ...]] = {
     "graph": PASSES,
-    "graph-cpu": (PackWeights(partial(packed_width, target=cpu_target("avx512", 1))),),
+    "graph-cpu": (IntegerSums(), PackWeights(partial(packed_width, target=cpu_target("avx512", 1)))),
     "graph-gpu": (WEIGHTS_CHANNELS_LAST,),
     "cpu": pipeline(cpu_target("avx512", 1)),
     "gpu": pipeline(cuda_target("sm_90a")),

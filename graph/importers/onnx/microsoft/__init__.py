@@ -13,5 +13,5 @@ definition builds in ``importers.onnx.read.composition``. In reading order:
     predecessors                   operators that the standard took over
     table                          imports all of them, which fills the table of contracts
 
-May import: ``importers.onnx.read``, ``graph.build``, ir and onnx.
+May import: ``importers.onnx.read``, ``graph.build``, ``graph.quantised``, ir and onnx.
 """
