@@ -202,9 +202,10 @@ class Builder:
         mapping: TaskMapping | None = None,
         worker: ir.Expr | None = None,
         asynchronous: bool = False,
+        clipped: bool = False,
     ) -> None:
         """dst = src, element by element; on a GPU divided among threads by ``mapping``: see ``Move``."""
-        self.emit(ir.Move(region_of(dst), region_of(src), self.source, mapping, worker, asynchronous))
+        self.emit(ir.Move(region_of(dst), region_of(src), self.source, mapping, worker, asynchronous, clipped))
 
     def matmul(self, c: ir.Region | ir.Buffer, a: ir.Region | ir.Buffer, b: ir.Region | ir.Buffer) -> None:
         """c += a @ b on regions with the matrices in their last two dimensions."""

@@ -172,7 +172,8 @@ class Move(Stmt):
 
     On a GPU, a region of a distributed register buffer is moved by its holders. Otherwise, with a mapping, worker
     ``worker`` (by default the thread) moves its tasks, each a chunk of the regions: their shape divided by the
-    mapping's. asynchronous: with cp.async, if the target has it; must be committed and waited for.
+    mapping's. asynchronous: with cp.async, if the target has it; must be committed and waited for. clipped: elements
+    beyond the end of a buffer in global memory are read as 0, and not written.
     """
 
     dst: Region
@@ -181,6 +182,7 @@ class Move(Stmt):
     mapping: TaskMapping | None = None
     worker: Expr | None = None
     asynchronous: bool = False
+    clipped: bool = False
 
 
 @dataclass(frozen=True, slots=True)

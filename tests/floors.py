@@ -6,7 +6,7 @@ import each other. tests/test_house.py holds the order.
 
 FLOORS: dict[str, tuple[str, ...]] = {
     "taskmap": (
-        "errors options util/",
+        "decompose errors options util/",
         "trust/",
         "targets/",
         "kernels/ tuning/",
@@ -83,7 +83,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "analysis/",
         "verify/",
         "lower/ script/",
-        "interp/",
+        "decompose/ interp/",
         "__init__",
     ),
     "taskmap.report": (
