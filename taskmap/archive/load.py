@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taskmap import __version__
-from taskmap.archive.conditions import refusal_of
 from taskmap.archive.file import WEIGHTS, ArchiveFile, digest
 from taskmap.archive.machine import default_threads, difference, have_openmp
 from taskmap.archive.manifest import (
@@ -42,6 +41,7 @@ from taskmap.onnx.named_inputs import as_array, in_order
 # An archive for the CPU need not wait for imports that only GPUs need.
 _cuda_place: Callable[..., Place] = lazily("taskmap.archive.cuda", "cuda_place")
 _sim_place: Callable[..., Place] = lazily("taskmap.archive.sim", "sim_place")
+_refusal_of: Callable[[Manifest, Sequence[Sequence[int]]], str] = lazily("taskmap.archive.conditions", "refusal_of")
 
 Array = NDArray[Any]
 _CACHE_LINE = 64
@@ -137,7 +137,7 @@ class ArchivedModel:
                 return self._ready.setdefault(shapes, self._made_ready(number, resolved))
         raise InputError(
             f"the archive has no plan for inputs of shapes {', '.join(str(list(s)) for s in shapes)}",
-            why=refusal_of(self.manifest, shapes),
+            why=_refusal_of(self.manifest, shapes),
             hint="Compile the model for these sizes, too: taskmap compile model.onnx --shape DIM=SIZE,SIZE",
         )
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from taskmap.backend.program.binding import Binding, DimSource, TensorSpec, View, axis_of
 from taskmap.backend.program.memory_plan import ALIGNMENT, MemoryPlan, MemoryRegion
 from taskmap.backend.program.structure import BufferKind, Launch, Program, ProgramBuffer
-from taskmap.ir.nodes import Dim, Expr, Var
+from taskmap.ir.expressions import Dim, Expr, Var
 from taskmap.ir.types import ALL_DTYPES, DType, dtype_named
 from taskmap.ir.util.lazy import lazily
 from taskmap.util.codec import FLAG, TEXT, Codec, Json, many, matching, one_of, optional, parsed, record, row, whole
