@@ -18,7 +18,7 @@ from taskmap.backend.store.key import KernelSource
 from taskmap.ir import nodes as ir
 from taskmap.ir.construct import constant_value, static_size
 from taskmap.ir.errors import CodegenError
-from taskmap.ir.visit import walk_exprs, walk_stmts
+from taskmap.ir.visit import loads_in, walk_stmts
 
 __all__ = ["generate"]
 
@@ -90,9 +90,8 @@ class _Emitter:
         for s in walk_stmts(body):
             if isinstance(s, ir.Store):
                 use(s.buffer, s.indices[0], s.indices[0].lanes)
-        for e in walk_exprs(body):
-            if isinstance(e, ir.Load):
-                use(e.buffer, e.indices[0], e.lanes)
+        for e in loads_in(body):
+            use(e.buffer, e.indices[0], e.lanes)
 
     def body(self, body: ir.Body) -> None:
         for s in body:

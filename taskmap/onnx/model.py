@@ -25,6 +25,7 @@ from taskmap.onnx.program import Engine, HostOperator, OnnxProgram
 from taskmap.onnx.values import Given, arrays, given
 from taskmap.options import Options
 from taskmap.targets.devices import CPU, current_gpu
+from taskmap.util.gc_pause import collector_paused
 from taskmap.util.progress import waiting
 
 Array = NDArray[Any]
@@ -246,7 +247,7 @@ def load_model(
     Raises ImportGraphError for an invalid model, UnsupportedError that names every missing operator, and
     NoDeviceError for the target "cuda" without a GPU.
     """
-    with waiting("reading the model"):
+    with waiting("reading the model"), collector_paused():
         model = load(source)
     if engine is not None:
         return OnnxModel(model, engine)

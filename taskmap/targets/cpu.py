@@ -86,7 +86,7 @@ class CpuBuilder(ProgramBuilder):
         }
         launches = [source for sources in sequences.values() for source in sources]
         for source in launches:
-            dump.write(f"{source.symbol}.c", f"{source.prelude}\n{source.text}")
+            dump.write(f"{source.symbol}.c", "\n".join([*source.prelude, source.text]))
         checked = prepares and options.check_frozen
         if checked:
             launches.append(watch.SOURCE)
