@@ -105,7 +105,7 @@ def _run(a: argparse.Namespace, request: Request | None) -> int:
             print(f"\n{report}")
     if request is not None and files is not None:
         with collector_paused():
-            keep(request, files, model, compiled, [x.shape for x in inputs.values()])
+            keep(request, files, model, compiled, inputs)
     return int(not all(v.equal for v in verdicts) or (layers is not None and layers.first is not None))
 
 
@@ -145,7 +145,7 @@ def specs_of(ports: Sequence[Port]) -> list[InputSpec]:
 
 def _numbers(port: Port) -> np.dtype[Any] | None:
     if not port.is_tensor or port.type is None or port.type.elem == STRING:
-        return None
+        return None  # cannot be random
     try:
         return numpy_type(port.type.elem)
     except UnsupportedError:
