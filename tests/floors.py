@@ -56,7 +56,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "__init__",
     ),
     "taskmap.graph.importers.onnx": (
-        "contract",
+        "contract strings",
         "read/",
         "microsoft/ ops/",
         "ml/",

@@ -7,7 +7,7 @@
     recurrent                                    RNN, GRU and LSTM
     resize (resize_style, resize_symbolic)       resizing, by tables or at symbolic sizes
     sampling, vision, numpy_vision               images: compiled samples, and the operators that numpy runs
-    sequences                                    sequences and optionals
+    sequences, strings                           sequences and optionals; strings
     symbolic_padding                             padding by symbolic amounts
 
 numpy_vision does not call ``onnx.reference``, which evaluates these operators one element at a time in Python: 12 times
