@@ -72,7 +72,7 @@ class Graph:
     integer; ("size", i, d) is dimension d of the i-th argument; ("line", a, b, *place) is max(a * n + b, 1) for the n
     at ``place``. Every size is assumed to be at least 1. ``constant_inputs`` holds the positions of inputs whose values
     persist from call to call (parameters and buffers). ``hints`` holds likely values of symbolic sizes, where they are
-    known.
+    known; ``remarks``, for reports, why a pass decided as it did about the node of an ``id``.
     """
 
     inputs: list[Node]
@@ -80,6 +80,7 @@ class Graph:
     dims: dict[Var, tuple[object, ...]] = field(default_factory=dict)
     constant_inputs: frozenset[int] = frozenset()
     hints: dict[Var, int] = field(default_factory=dict)
+    remarks: dict[int, str] = field(default_factory=dict)
 
     def nodes(self) -> list[Node]:
         """Every node reachable from the outputs, each after its inputs. Unused inputs are not listed."""

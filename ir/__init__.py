@@ -5,13 +5,13 @@ In reading order: ``expressions``, ``nodes`` and ``types`` are the language itse
 
     algebra      task mappings and layouts: the distribution of work and data
     task         compute definitions, and the fused groups that schedules turn into kernels
+    winograd     minimal filtering: matrices in exact rationals
     recurrence, functions, workers    a node for loops with state, the functions of ``Call``, thread and block
     features, target, isa    processors and their instructions, as data
     analysis     facts about expressions, tasks and kernels
     script       a Python function read into IR
     select       instructions for a statement, by equality saturation
     lower        the passes that make a kernel printable
-    decompose    schedules as values: specs, and the steps that decompose them
     interp       the meaning of a kernel, executed
     verify       the rules that every kernel obeys
     errors, source, util    errors, source locations, small helpers

@@ -36,6 +36,9 @@ from taskmap.schedules.cpu.recurrence import schedule_recurrence
 from taskmap.schedules.cpu.rows import schedule_rows
 from taskmap.schedules.cpu.scan import schedule_scan
 from taskmap.schedules.cpu.scatter import schedule_scatter
+from taskmap.schedules.cpu.winograd.choice import choose_form
+from taskmap.schedules.cpu.winograd.template import schedule_winograd
+from taskmap.schedules.cpu.winograd.weights import schedule_weights
 
 _find_matmul: Callable[..., Problem | None] = lazily("taskmap.schedules.cpu.matmul.problem", "find_matmul")
 _read_matmul: Callable[[str, str, str], Problem] = lazily("taskmap.schedules.cpu.matmul.problem", "read_matmul")
@@ -62,12 +65,14 @@ _schedule_cuda: Callable[[Task, Target, int], ScheduledKernel] = lazily(
 
 _TEMPLATES: tuple[tuple[str, Callable[[Task, Target], Kernel | None]], ...] = (
     ("cpu.attention", schedule_attention),
+    ("cpu.winograd", schedule_winograd),
     ("cpu.convolution", schedule_convolution),
     ("cpu.correlation", schedule_correlation),
     ("cpu.matmul", schedule_matmul),
     ("cpu.recurrence", schedule_recurrence),
     ("cpu.scan", schedule_scan),
     ("cpu.scatter", schedule_scatter),
+    ("cpu.winograd_weights", schedule_weights),
 )
 """The CPU's templates, in the order in which they are asked."""
 _TUNABLE = {
@@ -149,6 +154,6 @@ def packed_together(a: DType, b: DType, target: Target) -> int:
 
 
 __all__ = [
-    "NO_HINTS", "Config", "Problem", "ScheduledKernel", "Space", "packed_together", "packed_width", "problem",
-    "read_problem", "schedule", "scheduled", "space", "space_of",
+    "NO_HINTS", "Config", "Problem", "ScheduledKernel", "Space", "choose_form", "packed_together", "packed_width",
+    "problem", "read_problem", "schedule", "scheduled", "space", "space_of",
 ]  # fmt: skip

@@ -39,6 +39,9 @@ class Options:
     freeze: parameters are constants when grad is off, folded and packed once, and refreshed when they change.
     check_frozen: check the memory of frozen parameters at every call. False checks only their addresses and version
         counters: writes that PyTorch does not count (`parameter.data`, numpy views, other processes) go unnoticed.
+    winograd: compute convolutions of 3x3 and stride 1 with constant weights by Winograd's minimal filtering, on CPUs,
+        where that is faster by the cost model: with fewer products, weights that take more memory, and a rounding
+        error of up to 4 times that of a direct convolution. A value that is not finite spreads over its tile.
     fast_math: allow arithmetic that does not follow IEEE 754.
     cache_dir: the folder of the kernel store; None is TASKMAP_CACHE_DIR if set, else the user's cache folder.
     verify_passes: verify the IR, and the conditions of every pass, between all passes.
@@ -70,6 +73,7 @@ class Options:
     tune_seconds: float | None = None
     tf32: bool | None = None
     features: str | None = None
+    winograd: bool = True
 
     if not TYPE_CHECKING:  # type checkers know the names from the fields
 
@@ -182,6 +186,7 @@ _RULES: dict[str, tuple[Callable[[object], bool], str]] = {
     "freeze": (_is_flag, "True or False"),
     "check_frozen": (_is_flag, "True or False"),
     "fast_math": (_is_flag, "True or False"),
+    "winograd": (_is_flag, "True or False"),
     "cache_dir": (_is_folder, "None or a path"),
     "verify_passes": (_is_flag, "True or False"),
     "profile": (_is_flag, "True or False"),

@@ -6,7 +6,7 @@ import each other. tests/test_house.py holds the order.
 
 FLOORS: dict[str, tuple[str, ...]] = {
     "taskmap": (
-        "decompose errors options util/",
+        "errors options util/",
         "trust/",
         "targets/",
         "kernels/ tuning/",
@@ -46,7 +46,6 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "build extern reference",
         "analysis/",
         "fusion/ ops/",
-        "quantised/",
         "importers/ passes/",
         "__init__",
     ),
@@ -56,7 +55,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "__init__",
     ),
     "taskmap.graph.importers.onnx": (
-        "contract strings",
+        "contract",
         "read/",
         "microsoft/ ops/",
         "ml/",
@@ -64,7 +63,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "__init__",
     ),
     "taskmap.graph.importers.torch": (
-        "homes origin quantised storage symbols table types",
+        "homes origin storage symbols table types",
         "aten/",
         "decompositions fx",
         "__init__",
@@ -79,11 +78,11 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "expressions select/",
         "construct recurrence",
         "nodes",
-        "builder functions printer task visit workers",
+        "builder functions printer task visit winograd workers",
         "analysis/",
         "verify/",
         "lower/ script/",
-        "decompose/ interp/",
+        "interp/",
         "__init__",
     ),
     "taskmap.report": (
@@ -105,6 +104,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "reduce support/ transpose",
         "matmul/ pointwise scan",
         "attention/ convolution/ recurrence rows scatter",
+        "winograd/",
         "__init__",
     ),
     "taskmap.schedules.cuda": (

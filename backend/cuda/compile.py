@@ -73,11 +73,9 @@ class CudaCompiler(CompilePool[CudaSource, CudaSource, Assembled, CudaBinary]):
             self._check(found)
         return found
 
-    def units(self, pending: list[CudaSource], last: bool) -> Sequence[CudaSource]:
+    def units(self, pending: Sequence[CudaSource], last: bool) -> Sequence[CudaSource]:
         """Every kernel by itself, at once."""
-        taken = tuple(pending)
-        pending.clear()
-        return taken
+        return pending
 
     def compile(self, unit: CudaSource) -> Assembled:
         """The machine code. Raises CompilerFailedError."""

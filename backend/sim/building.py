@@ -51,13 +51,9 @@ class SimCompiler(CompilePool[CudaSource, Sequence[CudaSource], "list[SimKernel]
     def find(self, source: CudaSource) -> None:
         """None: see the class."""
 
-    def units(self, pending: list[CudaSource], last: bool) -> Sequence[Sequence[CudaSource]]:
+    def units(self, pending: Sequence[CudaSource], last: bool) -> Sequence[Sequence[CudaSource]]:
         """A few kernels together."""
-        if not last and len(pending) < _TOGETHER:
-            return ()
-        unit = tuple(pending)
-        pending.clear()
-        return (unit,)
+        return [pending] if last or len(pending) == _TOGETHER else ()
 
     def compile(self, unit: Sequence[CudaSource]) -> list[SimKernel]:
         """The kernels of a unit, loaded."""

@@ -18,14 +18,14 @@ from taskmap.graph.analysis.inlining import computed_once
 from taskmap.graph.build import define
 from taskmap.graph.nodes import Graph, Node
 from taskmap.graph.passes.base import GraphPass
-from taskmap.graph.passes.byte_products import multiply_unsigned_by_signed, with_terms
-from taskmap.ir.analysis.contraction import Contraction, byte_factor, find_contraction, multiplies_bytes
+from taskmap.ir.analysis.contraction import Contraction, find_contraction
 from taskmap.ir.analysis.simplify import Simplifier
 from taskmap.ir.construct import ceil_div, index, load, minimum, product, select, static_size
 from taskmap.ir.nodes import Buffer, Cast, Dim, Expr, ExprLike, Load, Var
 from taskmap.ir.task import Compute, formal
 from taskmap.ir.types import DType
 from taskmap.ir.visit import map_expr, substitute, walk_exprs
+from taskmap.ir.winograd import ATTRIBUTE
 
 
 class PanelWidth(Protocol):
@@ -94,7 +94,7 @@ class PackWeights(GraphPass):
         return replace(graph, outputs=outputs)
 
     def _packed(self, node: Node, constant: set[Node], packed: dict[tuple[Node, PackOrder], Node]) -> Node | None:
-        if node.define is None or node in constant:
+        if node.define is None or node in constant or ATTRIBUTE in node.attrs:
             return None
         windowed = "dilation" in node.attrs
         if self.images and not (windowed and _channels_lie_apart(node)):
@@ -103,17 +103,12 @@ class PackWeights(GraphPass):
         if found is None:
             return None
         position, order = found
-        bytes_only = order.together > 1 and multiplies_bytes(node.define.body)
-        signed = multiply_unsigned_by_signed(node) if bytes_only else (node, ())
-        if signed is None:
-            return None
-        product, terms = signed
-        weight = product.inputs[position]
+        weight = node.inputs[position]
         key = (weight, order)
         if key not in packed:
             packed[key] = pack(weight, order)
             packed[key].origin = node.origin
-        return with_terms(node, _reading(product, position, packed[key], order), terms)
+        return _reading(node, position, packed[key], order)
 
     def _convolution(self, node: Node) -> tuple[int, PackOrder] | None:
         weight, transposed = node.inputs[1], bool(node.attrs.get("transposed"))
@@ -152,7 +147,7 @@ class PackWeights(GraphPass):
             return None
         axis = read.indices.index(c.n[0][0])
         others = tuple(d for d in range(len(weight.shape)) if d != axis)
-        together = self.together(byte_factor(c.a) or _type_of(c.a), read.dtype) if len(c.k) == len(others) == 1 else 1
+        together = self.together(_type_of(c.a), read.dtype) if len(c.k) == len(others) == 1 else 1
         if weight not in constant and not self._worth_it(c, weight, axis, together):
             return None
         width = self.width(product([d for _, d in c.m]), c.n[0][1], node.dtype)

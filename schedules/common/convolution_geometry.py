@@ -18,6 +18,7 @@ from taskmap.ir.lower.flatten import strides_of
 from taskmap.ir.nodes import Buffer, Dim, Expr, Load, Reduce, Var
 from taskmap.ir.task import Stage, Task
 from taskmap.ir.visit import walk_exprs
+from taskmap.ir.winograd import ATTRIBUTE
 from taskmap.schedules.common.sampled_equality import equal_on_samples
 
 DIMENSIONS = 3
@@ -135,7 +136,10 @@ def find_convolution(task: Task) -> Convolution | None:
     (reduction,) = reduces
     loads = [e for e in walk_exprs(reduction.body) if isinstance(e, Load)]
     factors = [e for e in walk_exprs(reduction.body) if getattr(e, "op", "") == "mul" and e.dtype.is_float]
-    if len(loads) != 2 or len(reduction.axes) != len(stage.axes) - 1 or not factors:
+    weights = {e.buffer for e in loads[1:]}
+    if len(weights) != 1 or len(reduction.axes) != len(stage.axes) - 1 or not factors:
+        return None
+    if len(loads) != 2 and ATTRIBUTE not in attrs:
         return None
     x = loads[0].buffer
     order = _order(x.shape[2:], stage.shape[2:])

@@ -210,6 +210,7 @@ class _GraphAccount:
             calls=self.calls,
             share=None,
             once=group in self.once,
+            why="" if group.anchor is None else self.graph.remarks.get(group.anchor.id, ""),
             refused=tuple(
                 Refusal(self.ids[n], operator_name(n), _line(n.origin), reason)
                 for n, reason in group.refused

@@ -72,8 +72,8 @@ class NodeReport:
 class GroupReport:
     """One kernel: a group of operators that run together.
 
-    number: its position in `Report.groups`. kind: pointwise, row, reduce, contraction, attention or scatter. line:
-    the user's line of the anchor, or of the last operator. lines: all lines that it came from, in order. anchor: the
+    number: its position in `Report.groups`. kind: pointwise, row, reduce, contraction, attention or scatter. line: the
+    user's line of the anchor, or of the last operator. lines: all lines that it came from, in order. anchor: the
     operator that a template scheduled, with its sizes; "" for none. prologue, epilogue, fused: the operators computed
     before and after the anchor, or without one. views: operators without cost. schedule: template or rule with its
     config. inputs, outputs: types and shapes of the values read and written. reads, writes: the numbers of the nodes
@@ -81,7 +81,8 @@ class GroupReport:
     of the measured runs. fastest: the shortest of them, well below the median if the processor was busy with other
     work. calls: runs per call of the model. share: its part of all measured time per call. once: it runs only when a
     frozen parameter has changed, and has no share. resources: its registers and shared memory on a GPU, if the GPU
-    compiler was asked; "" for a CPU. Unknown values, such as the time of a graph that did not run, are None.
+    compiler was asked; "" for a CPU. why: the reason for its algorithm, where its anchor has several. Unknown values,
+    such as the time of a graph that did not run, are None.
     """
 
     number: int
@@ -110,6 +111,7 @@ class GroupReport:
     once: bool
     refused: tuple[Refusal, ...]
     resources: str = ""
+    why: str = ""
 
     @property
     def gflops(self) -> float | None:

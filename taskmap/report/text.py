@@ -92,6 +92,7 @@ def _group(g: GroupReport, roofline: float | None, counted: SimulatedBound | Non
     measured = " · ".join(text for text in (_time(g.seconds), calls, _percent(g.share), *rates) if text)
     right = [("schedule", g.schedule), ("work", _work(g)), ("measured", measured or "not run")]
     right += [("takes", g.resources)] if g.resources else []
+    right += [("why", g.why)] if g.why else []
     if counted is not None:
         right.append(("counted", f"at least {counted.seconds * 1e6:.3g} µs on {counted.gpu}, bound by {counted.bound}"))
     lines += _columns(left, right)

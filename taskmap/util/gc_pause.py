@@ -1,4 +1,4 @@
-"""Pauses Python's cyclic garbage collector while a graph is compiled, or modules are imported."""
+"""Pauses Python's cyclic garbage collector while a graph is compiled."""
 
 from __future__ import annotations
 

@@ -19,6 +19,7 @@ from taskmap.ir.target import Target
 from taskmap.ir.task import Stage, Task
 from taskmap.ir.types import DType, boolean, compute_type
 from taskmap.ir.visit import walk_exprs
+from taskmap.ir.winograd import ATTRIBUTE
 from taskmap.schedules.common.convolution_geometry import Convolution, find_convolution
 from taskmap.schedules.common.space import Config, likely, read_types, sizes_text, types_text, unreadable
 from taskmap.schedules.cpu.convolution.config import (
@@ -200,9 +201,8 @@ def find_convolution_problem(task: Task, target: Target, hints: Mapping[Var, int
     """The convolution that anchors a task. None if there is none that the template supports, or if nothing hints at a
     symbolic size."""
     c = schedulable(task)
-    if c is None:
-        return None
-    attrs = dict(c.stage.attrs)
+    if c is None or ATTRIBUTE in (attrs := dict(c.stage.attrs)):
+        return None  # transformed weights belong to a template without choices
     shape = (c.batch, c.groups * c.channels, *c.spatial(c.image))
     sizes = [likely(d, hints) for d in shape]
     if any(s is None for s in sizes):

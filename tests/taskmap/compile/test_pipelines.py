@@ -10,17 +10,20 @@ from typing import Any
 import pytest
 
 from taskmap.graph.passes import PASSES
-from taskmap.graph.passes.integer_sums import IntegerSums
 from taskmap.graph.passes.weight_packing import WEIGHTS_CHANNELS_LAST, PackWeights
+from taskmap.graph.passes.winograd import TransformWeights
 from taskmap.ir.lower.pipeline import pipeline
 from taskmap.ir.passes import Pass, explain
 from taskmap.ir.target import cpu_target, cuda_target
-from taskmap.schedules import packed_width
+from taskmap.schedules import choose_form, packed_width
 
 PAGE = Path(__file__).parents[3] / "docs" / "passes.md"
 PIPELINES: dict[str, tuple[Pass[Any], ...]] = {
     "graph": PASSES,
-    "graph-cpu": (IntegerSums(), PackWeights(partial(packed_width, target=cpu_target("avx512", 1)))),
+    "graph-cpu": (
+        TransformWeights(partial(choose_form, target=cpu_target("avx512", 1))),
+        PackWeights(partial(packed_width, target=cpu_target("avx512", 1))),
+    ),
     "graph-gpu": (WEIGHTS_CHANNELS_LAST,),
     "cpu": pipeline(cpu_target("avx512", 1)),
     "gpu": pipeline(cuda_target("sm_90a")),

@@ -6,15 +6,11 @@ from taskmap.graph.importers.onnx.microsoft import (
     experts,
     few_bits,
     fused,
-    gates,
     grouped_attention,
-    linear_attention,
     norms,
     predecessors,
     quantised,
     quantised_products,
-    refused,
-    various,
 )
 
 FAMILIES = (
@@ -23,14 +19,10 @@ FAMILIES = (
     experts,
     few_bits,
     fused,
-    gates,
     grouped_attention,
-    linear_attention,
     norms,
     predecessors,
     quantised,
     quantised_products,
-    refused,
-    various,
 )
-"""The files that fill the tables of contracts and refusals."""
+"""The files that fill the table of contracts."""

@@ -11,7 +11,6 @@ import numpy as np
 from onnx import TensorProto
 
 from taskmap.graph.build import define
-from taskmap.graph.importers.onnx.ops.strings import text_cast
 from taskmap.graph.importers.onnx.read.assumptions import decides
 from taskmap.graph.importers.onnx.read.call import OnnxCall
 from taskmap.graph.importers.onnx.read.elements import (
@@ -160,7 +159,7 @@ def converted(call: OnnxCall, to: int) -> Any:
     if x.elem == to:
         return x
     if STRING in (x.elem, to):
-        return on_host(call, lambda a, _like=None: text_cast(a, to), [(to, x.shape)], "strings", inputs=[0])
+        raise UnsupportedError("a conversion from or to strings")
     target = held_in(to)
     source = held_in(x.elem)
     narrow = (*NARROW_FLOATS, *NARROW_INTEGERS)

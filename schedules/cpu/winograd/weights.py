@@ -1,0 +1,69 @@
+"""The template of transformed weights: for each channel, vectors over the output channels of a panel.
+
+    parallel over (panels, channels):   for each vector of output channels:   G g Gᵀ, from nine vectors of taps
+
+A rule would evaluate each of its elements alone, from nine taps.
+"""
+
+from __future__ import annotations
+
+from typing import cast as typed
+
+from taskmap.ir.builder import Builder
+from taskmap.ir.construct import cast, const, index, minimum, select, static_size
+from taskmap.ir.nodes import Buffer, Expr, Kernel, Load
+from taskmap.ir.target import Target
+from taskmap.ir.task import Stage, Task
+from taskmap.ir.types import f32, f64
+from taskmap.ir.visit import walk_exprs
+from taskmap.ir.winograd import ATTRIBUTE, FORMS, WinogradForm, transformed_weight
+from taskmap.schedules.common.inline import Inliner
+from taskmap.schedules.common.loops import parallel_grid, vector_loop
+from taskmap.schedules.cpu.support.kernels import kernel_of
+from taskmap.schedules.cpu.winograd.transform import both_sides
+
+
+def schedule_weights(task: Task, target: Target) -> Kernel | None:
+    """The kernel of a task whose one result is transformed weights; None for any other task."""
+    found = _find(task)
+    if found is None:
+        return None
+    form, weight, out = found
+    panels, _, _, channels, width = (static_size(n) or 0 for n in out.shape)
+    count = weight.shape[0]
+    b = Builder()
+    values = Inliner(task, b)
+    with parallel_grid(b, ["panel", "channel"], [panels, channels], values, True, 1 << 62) as (panel, channel):
+
+        def one(lane: Expr, inside: Inliner, *_: object) -> None:
+            out_channel = inside.simplifier(panel * width + lane)
+            held = inside.simplifier(minimum(out_channel, index(count) - 1))
+
+            def write(row: int, column: int, value: Expr) -> None:
+                kept = cast(value, f32)
+                if panels * width != count:
+                    kept = select(out_channel < count, kept, const(0, f32))
+                b.store(out, (panel, row, column, channel, lane), kept)
+
+            both_sides(
+                *(b, form.of_taps, lambda ky, kx: cast(inside.element(weight, (held, channel, ky, kx)), f64), write)
+            )
+
+        vector_loop(b, "column", width, target.lanes(8), values.nested(), one)
+    return kernel_of(task, b, f"cpu.winograd_weights({form}, width={width})")
+
+
+def _find(task: Task) -> tuple[WinogradForm, Buffer, Buffer] | None:
+    """The form, the weights [output channels, channels, 3, 3], and their transformation, which the task writes."""
+    stage: Stage | None = task.producers.get(task.outputs[0]) if len(task.outputs) == 1 else None
+    if stage is None or stage is not task.stages[-1]:
+        return None
+    attrs = dict(stage.attrs)
+    if ATTRIBUTE not in attrs or len(stage.axes) != 5:
+        return None
+    form = FORMS[typed(int, attrs[ATTRIBUTE])]
+    weight = next(e.buffer for e in walk_exprs(stage.body) if isinstance(e, Load))
+    width = static_size(stage.shape[-1]) or 0
+    if stage.body != transformed_weight(form, weight, width, stage.axes):
+        return None
+    return form, weight, stage.out
