@@ -26,6 +26,7 @@ from taskmap.util.metrics import COUNTERS
 
 CPU = torch.device("cpu")
 _EMPTY = getattr(guards, "_empty_strided_cpu", None)  # a tenth of the cost of torch.empty_strided
+_REINTERPRET = getattr(guards, "_reinterpret_tensor", None)
 
 
 class CompiledGraph:
@@ -118,7 +119,8 @@ class CompiledGraph:
         results = [self._output(out, values, places, dims) for out in specs.outputs]
         for i, whole, out in specs.parts:
             shape, strides, offset = places[id(out)]
-            results[i] = results[whole].as_strided(shape, strides, offset)  # a copy begins at the start of its storage
+            base = results[whole]
+            results[i] = _part(base, shape, strides, offset - base.storage_offset())  # a copy begins at its storage's
         return results[: specs.visible]
 
     def _extern(self, index: int, values: list[Any], places: dict[int, Place], dims: Sequence[int]) -> None:
@@ -238,4 +240,13 @@ def _view(view: View, values: list[Any], places: dict[int, Place]) -> torch.Tens
     if view.spec is None:
         return base
     shape, strides, offset = places[id(view)]
-    return base.as_strided(shape, strides, base.storage_offset() + offset)
+    return _part(base, shape, strides, offset)
+
+
+def _part(base: torch.Tensor, shape: Sequence[int], strides: Sequence[int], offset: int) -> torch.Tensor:
+    """A part of a tensor's memory, ``offset`` elements from its first. It is no view of it for autograd, as below which
+    a graph runs: a detached result that were one would require the gradient that ``base`` requires."""
+    if _REINTERPRET is not None:
+        made: torch.Tensor = _REINTERPRET(base, shape, strides, offset)
+        return made
+    return base.detach().as_strided(shape, strides, base.storage_offset() + offset)

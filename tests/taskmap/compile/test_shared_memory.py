@@ -156,3 +156,20 @@ def test_a_transpose_of_every_other_row_is_written(dynamic: bool) -> None:
         parts = [(w[1::2], w[1::2].t()) for w in (whole, same)]
         torch.testing.assert_close(compiled(*parts[1]), program(*parts[0]))
         torch.testing.assert_close(same, whole)
+
+
+def test_a_detached_view_of_a_result_requires_no_gradient() -> None:
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = torch.log1p(x)
+        return y, torch.atleast_2d(y).detach(), y.view(-1), y.detach()
+
+    for shape in ((), (4,)):
+        x = torch.rand(shape, requires_grad=True)
+        torch._dynamo.reset()
+        want, got = program(x), torch.compile(program, backend="taskmap")(x)
+        assert [t.requires_grad for t in got] == [t.requires_grad for t in want] == [True, False, True, False]
+        for a, b in zip(got, want, strict=True):
+            torch.testing.assert_close(a, b)
+        assert len({t.untyped_storage().data_ptr() for t in got}) == 1
+        (grad,) = torch.autograd.grad(sum(t.double().sum() for t in got if t.requires_grad), x)  # type: ignore[arg-type]
+        torch.testing.assert_close(grad, 2 / (1 + x.detach()))
