@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import ClassVar, Generic, TypeVar
 
 from taskmap.ir.errors import CodegenError
@@ -14,6 +15,11 @@ Text = TypeVar("Text")
 
 LEAST_I64 = "(-9223372036854775807LL - 1)"
 """The smallest i64: C has no literal for it, only the negation of one that is too large."""
+
+
+@lru_cache(maxsize=64)
+def _method(kind: str) -> str:
+    return f"_{kind.lower()}"
 
 
 @dataclass(slots=True)
@@ -34,7 +40,7 @@ class ExpressionWriter(Generic[Text]):
 
     def written(self, e: Expr) -> Text:
         """An expression as text, by the method of its node. Raises CodegenError if there is none."""
-        method = getattr(self, f"_{type(e).__name__.lower()}", None)
+        method = getattr(self, _method(type(e).__name__), None)
         if method is None:
             raise CodegenError(
                 f"{type(e).__name__} cannot be written in {self.LANGUAGE}; a lowering pass should have removed it"

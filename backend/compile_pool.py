@@ -62,8 +62,11 @@ class CompilePool(ABC, Generic[S, U, C, K]):
         """The kernel, if it has been compiled before."""
 
     @abstractmethod
-    def units(self, pending: Sequence[S], last: bool) -> Sequence[U]:
-        """The units that all ``pending`` sources form; none to wait for more. ``last``: no more will come."""
+    def units(self, pending: list[S], last: bool) -> Sequence[U]:
+        """Takes sources out of ``pending``, and returns the units that they form; the others wait for more.
+
+        ``last``: no more will come, so all are taken.
+        """
 
     @abstractmethod
     def compile(self, unit: U) -> C:
@@ -124,7 +127,6 @@ class CompilePool(ABC, Generic[S, U, C, K]):
         if not units:
             return
         self._started = self._started or perf_counter()
-        self._pending = []
         if self._executor is None:
             self._executor = ThreadPoolExecutor(self.jobs, self._threads)
         for unit in units:

@@ -6,6 +6,7 @@ and leaves as a ``Plan``: fused groups, each one a ``Task`` for the schedules pa
     nodes      the graph IR: Graph, Node, Origin
     build      helpers from which an operator is defined in a few lines
     ops        the operators, one function each
+    quantised  products of integers of eight bits that stand for real numbers
     importers  from torch FX and from ONNX to a Graph
     passes     rewrites from Graph to Graph
     analysis   facts derived from definitions: the class of an operator, its reads, its strides

@@ -12,6 +12,7 @@ In reading order: ``expressions``, ``nodes`` and ``types`` are the language itse
     script       a Python function read into IR
     select       instructions for a statement, by equality saturation
     lower        the passes that make a kernel printable
+    decompose    schedules as values: specs, and the steps that decompose them
     interp       the meaning of a kernel, executed
     verify       the rules that every kernel obeys
     errors, source, util    errors, source locations, small helpers

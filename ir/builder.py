@@ -68,7 +68,13 @@ class Builder:
 
     @contextmanager
     def loop(
-        self, name: str, extent: ir.ExprLike, kind: ir.LoopKind = ir.LoopKind.SERIAL, *, unroll: int = 0
+        self,
+        name: str,
+        extent: ir.ExprLike,
+        kind: ir.LoopKind = ir.LoopKind.SERIAL,
+        *,
+        unroll: int = 0,
+        shared: ir.Expr | None = None,
     ) -> Iterator[ir.Expr]:
         """for name in range(extent). Extent 1 emits only the body, with index 0; extent 0 emits nothing."""
         count = as_index(extent)
@@ -80,7 +86,7 @@ class Builder:
         if known == 1:
             self.emit(*inner)
         elif inner and (known is None or known > 0):
-            self.emit(ir.For(var, count, kind, tuple(inner), unroll, source))
+            self.emit(ir.For(var, count, kind, tuple(inner), unroll, source, shared))
 
     @contextmanager
     def grid(
@@ -196,9 +202,10 @@ class Builder:
         mapping: TaskMapping | None = None,
         worker: ir.Expr | None = None,
         asynchronous: bool = False,
+        clipped: bool = False,
     ) -> None:
         """dst = src, element by element; on a GPU divided among threads by ``mapping``: see ``Move``."""
-        self.emit(ir.Move(region_of(dst), region_of(src), self.source, mapping, worker, asynchronous))
+        self.emit(ir.Move(region_of(dst), region_of(src), self.source, mapping, worker, asynchronous, clipped))
 
     def matmul(self, c: ir.Region | ir.Buffer, a: ir.Region | ir.Buffer, b: ir.Region | ir.Buffer) -> None:
         """c += a @ b on regions with the matrices in their last two dimensions."""

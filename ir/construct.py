@@ -69,7 +69,7 @@ def as_expr(value: ExprLike, like: DType | None = None) -> Expr:
 
 def index(value: Dim) -> Expr:
     """A size or an index as an i64 expression."""
-    return as_expr(value, i64)
+    return _index(value) if type(value) is int else as_expr(value, i64)
 
 
 def constant_value(expr: ExprLike) -> Number | None:
@@ -91,8 +91,12 @@ def widen(expr: Expr, lanes: int) -> Expr:
 
 
 def _operands(a: ExprLike, b: ExprLike) -> tuple[Expr, Expr]:
-    if isinstance(a, Expr) and isinstance(b, Expr) and a.dtype is b.dtype and a.lanes == b.lanes:
-        return a, b
+    if isinstance(a, Expr):
+        if isinstance(b, Expr):
+            if a.dtype is b.dtype and a.lanes == b.lanes:
+                return a, b
+        elif type(b) is int and a.dtype is i64 and a.lanes == 1:
+            return a, _index(b)
     x = as_expr(a, b.dtype if isinstance(b, Expr) else None)
     y = as_expr(b, x.dtype)
     if x.dtype != y.dtype:
@@ -131,21 +135,20 @@ def binary(op: str, a: ExprLike, b: ExprLike) -> Expr:
     if dtype.kind == "f":
         if op in _BITWISE:
             raise TypeMismatchError(f"{op} needs integers or bools, not {dtype}")
-    elif isinstance(x, _LITERAL) or isinstance(y, _LITERAL):
-        folded = _fold_integers(op, x, y)
-        if folded is not None:
-            return folded
+    else:
+        p = x.value if isinstance(x, Const) else constant_value(x) if isinstance(x, Broadcast) else None
+        q = y.value if isinstance(y, Const) else constant_value(y) if isinstance(y, Broadcast) else None
+        if p is not None or q is not None:
+            folded = _fold_integers(op, x, y, p, q)
+            if folded is not None:
+                return folded
     return Binary(op, x, y, dtype, x.lanes)
 
 
 _BITWISE = frozenset(("and", "or", "xor", "shl", "shr"))
-_LITERAL = (Const, Broadcast)
 
 
-def _fold_integers(op: str, x: Expr, y: Expr) -> Expr | None:
-    p, q = constant_value(x), constant_value(y)
-    if p is None and q is None:
-        return None
+def _fold_integers(op: str, x: Expr, y: Expr, p: Number | None, q: Number | None) -> Expr | None:
     if p is not None and q is not None and op in _FOLD and not (q == 0 and op in ("floordiv", "mod", "tdiv", "tmod")):
         return widen(const(_FOLD[op](int(p), int(q)), x.dtype), x.lanes)
     if x.dtype.is_bool:
@@ -225,7 +228,7 @@ def cast(a: ExprLike, dtype: DType) -> Expr:
     """``a`` converted to ``dtype`` as Tensor.to(dtype); 8-bit floats by way of f32, which is exact or matches
     PyTorch."""
     x = as_expr(a)
-    if x.dtype == dtype:
+    if x.dtype is dtype or x.dtype == dtype:
         return x
     if f32 not in (x.dtype, dtype) and (x.dtype in FLOAT8 or dtype in FLOAT8):
         return cast(cast(x, f32), dtype)
@@ -277,8 +280,8 @@ def load(buffer: Buffer, indices: Sequence[ExprLike]) -> Expr:
     """buffer[indices]. Raises TypeMismatchError if the number of indices differs from the buffer's rank."""
     if len(indices) != len(buffer.shape):
         raise TypeMismatchError(f"{buffer!r} has {len(buffer.shape)} dimensions but is indexed with {len(indices)}")
-    exprs = tuple(as_expr(i, i64) for i in indices)
-    lanes = max((e.lanes for e in exprs), default=1)
+    exprs = tuple([as_expr(i, i64) for i in indices])
+    lanes = max([e.lanes for e in exprs], default=1)
     return Load(buffer, exprs, buffer.dtype, lanes)
 
 
@@ -289,6 +292,8 @@ def ramp(base: ExprLike, stride: ExprLike, lanes: int) -> Expr:
 
 def as_index(value: ExprLike) -> Expr:
     """``value`` as an i64 expression."""
+    if isinstance(value, Expr) and value.dtype is i64:
+        return value
     return cast(as_expr(value, i64), i64)
 
 

@@ -90,7 +90,10 @@ class Store(Stmt):
 
 @dataclass(frozen=True, slots=True)
 class For(Stmt):
-    """for var in range(extent). Start is always 0 and step 1. ``unroll`` is a hint to the C compiler (0: none)."""
+    """for var in range(extent). Start is always 0 and step 1. ``unroll`` is a hint to the C compiler (0: none).
+
+    ``shared``: a condition on the kernel's sizes; where it is false, one thread executes a parallel loop.
+    """
 
     var: Var
     extent: Expr
@@ -98,6 +101,7 @@ class For(Stmt):
     body: Body
     unroll: int = 0
     source: SourceLocation | None = None
+    shared: Expr | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +172,8 @@ class Move(Stmt):
 
     On a GPU, a region of a distributed register buffer is moved by its holders. Otherwise, with a mapping, worker
     ``worker`` (by default the thread) moves its tasks, each a chunk of the regions: their shape divided by the
-    mapping's. asynchronous: with cp.async, if the target has it; must be committed and waited for.
+    mapping's. asynchronous: with cp.async, if the target has it; must be committed and waited for. clipped: elements
+    beyond the end of a buffer in global memory are read as 0, and not written.
     """
 
     dst: Region
@@ -177,6 +182,7 @@ class Move(Stmt):
     mapping: TaskMapping | None = None
     worker: Expr | None = None
     asynchronous: bool = False
+    clipped: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,6 +136,7 @@ class _Printer:
         for s in body:
             if isinstance(s, ir.For):
                 hint = f", unroll={s.unroll}" if s.unroll else ""
+                hint += f", shared={self.expr(s.shared)}" if s.shared is not None else ""
                 yield f"{pad}for {self.name(s.var)} in {_LOOP[s.kind]}({self.expr(s.extent)}{hint}):"
                 yield from self.body(s.body, indent + 1)
             elif isinstance(s, ir.MappedFor):
@@ -185,7 +186,8 @@ def _let(p: _Printer, s: ir.Let) -> str:
 
 def _move(p: _Printer, s: ir.Move) -> str:
     by = "" if s.mapping is None else f", by=({s.mapping}).on({'thread' if s.worker is None else p.expr(s.worker)})"
-    return f"move({p.region(s.dst)}, {p.region(s.src)}{by}{', asynchronous=True' if s.asynchronous else ''})"
+    flags = "".join(f", {name}=True" for name in ("asynchronous", "clipped") if getattr(s, name))
+    return f"move({p.region(s.dst)}, {p.region(s.src)}{by}{flags})"
 
 
 _EXPR: dict[type, Callable[[_Printer, Any], tuple[int, str]]] = {

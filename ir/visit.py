@@ -1,6 +1,6 @@
 """Generic traversal: the children of every node, rebuilding from new children, substitution.
 
-A new node kind is entered in the four tables here and nowhere else. Rebuilding goes through the constructors, so that
+A new node kind is entered in the tables here and nowhere else. Rebuilding goes through the constructors, so that
 constants fold. Expressions are DAGs in memory: a shared node is visited once and stays shared.
 """
 
@@ -9,6 +9,8 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
+from types import MappingProxyType
 from typing import Any, TypeVar
 from typing import cast as typed
 
@@ -37,16 +39,16 @@ _CHILDREN: dict[type, Callable[[Any], tuple[ir.Expr, ...]]] = {
     ir.Const: lambda e: (),
     ir.Var: lambda e: (),
     ir.Unary: lambda e: (e.a,),
-    ir.Binary: lambda e: (e.a, e.b),
-    ir.Compare: lambda e: (e.a, e.b),
-    ir.Select: lambda e: (e.cond, e.a, e.b),
+    ir.Binary: attrgetter("a", "b"),
+    ir.Compare: attrgetter("a", "b"),
+    ir.Select: attrgetter("cond", "a", "b"),
     ir.Cast: lambda e: (e.a,),
-    ir.Load: lambda e: e.indices,
-    ir.Call: lambda e: e.args,
-    ir.Ramp: lambda e: (e.base, e.stride),
+    ir.Load: attrgetter("indices"),
+    ir.Call: attrgetter("args"),
+    ir.Ramp: attrgetter("base", "stride"),
     ir.Broadcast: lambda e: (e.a,),
     ir.LaneReduce: lambda e: (e.a,),
-    ir.Intrinsic: lambda e: e.args,
+    ir.Intrinsic: attrgetter("args"),
     ir.Reduce: lambda e: (e.body, *_symbolic([extent for _, extent in e.axes])),
     ir.Scatter: lambda e: (e.initial, e.body, *e.here, *e.at, *_symbolic([extent for _, extent in e.axes])),
     Recurrence: lambda e: (*e.values, *e.initial, e.row, *e.here, *_symbolic([extent for _, extent in e.bound])),
@@ -74,6 +76,9 @@ def _rebuild_recurrence(e: Recurrence, kids: Sequence[ir.Expr]) -> ir.Expr:
     axes = tuple((var, n) for (var, _), n in zip(e.axes, extents, strict=True))
     return replace(e, values=values, initial=initial, row=row, here=here, axes=axes, steps=steps)
 
+
+_LEAVES = (ir.Const, ir.Var)
+"""The classes of nodes without children."""
 
 _REBUILD: dict[type, Callable[[Any, Sequence[ir.Expr]], ir.Expr]] = {
     ir.Unary: lambda e, k: make.unary(e.op, k[0]),
@@ -131,14 +136,18 @@ def _map_expr(expr: ir.Expr, fn: Callable[[ir.Expr], ir.Expr | None], done: dict
             stack.pop()
             continue
         kids = _CHILDREN[type(node)](node)
-        if kids:
-            waiting = [k for k in kids if id(k) not in done]
-            if waiting:
-                stack.extend(waiting)
+        depth = len(stack)
+        for k in kids:
+            if id(k) in done:
                 continue
-            new = rebuild(node, [done[id(k)] for k in kids])
-        else:
-            new = node
+            if type(k) in _LEAVES:
+                mapped = fn(k)
+                done[id(k)] = k if mapped is None else mapped
+            else:
+                stack.append(k)
+        if len(stack) > depth:
+            continue
+        new = rebuild(node, [done[id(k)] for k in kids]) if kids else node
         stack.pop()
         mapped = fn(new)
         done[id(node)] = new if mapped is None else mapped
@@ -150,24 +159,39 @@ def walk_exprs(root: ir.Expr | ir.Stmt | ir.Body) -> Iterator[ir.Expr]:
 
     Extents, region corners and symbolic sizes are included; the shapes of loaded buffers are not.
     """
-    if not isinstance(root, ir.Expr):
-        seen: set[int] = set()
-        for stmt in walk_stmts(root):
-            for expr in stmt_exprs(stmt):
-                yield from _walk(expr, seen)
-        return
-    yield from _walk(root, set())
+    seen: set[int] = set()
+    for top in (root,) if isinstance(root, ir.Expr) else _exprs_of_stmts(root):
+        stack = [top]
+        while stack:
+            node = stack.pop()
+            if id(node) in seen:
+                continue
+            seen.add(id(node))
+            yield node
+            if type(node) not in _LEAVES:
+                stack.extend(reversed(_CHILDREN[type(node)](node)))
 
 
-def _walk(expr: ir.Expr, seen: set[int]) -> Iterator[ir.Expr]:
-    stack = [expr]
-    while stack:
-        node = stack.pop()
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
-        yield node
-        stack.extend(reversed(_CHILDREN[type(node)](node)))
+def loads_in(root: ir.Expr | ir.Stmt | ir.Body) -> list[ir.Load]:
+    """The loads that ``walk_exprs`` visits, in its order."""
+    found: list[ir.Load] = []
+    seen: set[int] = set()
+    for top in (root,) if isinstance(root, ir.Expr) else _exprs_of_stmts(root):
+        stack = [top]
+        while stack:
+            node = stack.pop()
+            if type(node) in _LEAVES or id(node) in seen:
+                continue
+            seen.add(id(node))
+            if isinstance(node, ir.Load):
+                found.append(node)
+            stack.extend(reversed(_CHILDREN[type(node)](node)))
+    return found
+
+
+def _exprs_of_stmts(root: ir.Stmt | ir.Body) -> Iterator[ir.Expr]:
+    for stmt in walk_stmts(root):
+        yield from _STMT_EXPRS[type(stmt)](stmt)
 
 
 def _region_exprs(region: ir.Region) -> tuple[ir.Expr, ...]:
@@ -201,7 +225,7 @@ def _map_operand(operand: ir.Region | ir.Expr | ir.TensorMap, fn: ExprMap) -> ir
 
 _STMT_EXPRS: dict[type, Callable[[Any], tuple[ir.Expr, ...]]] = {
     ir.Store: lambda s: (*s.indices, s.value),
-    ir.For: lambda s: (s.extent,),
+    ir.For: lambda s: (s.extent,) if s.shared is None else (s.extent, s.shared),
     ir.MappedFor: lambda s: (s.worker,),
     ir.If: lambda s: (s.cond,),
     ir.Let: lambda s: (s.value,),
@@ -215,7 +239,7 @@ _STMT_EXPRS: dict[type, Callable[[Any], tuple[ir.Expr, ...]]] = {
 
 _MAP_STMT_EXPRS: dict[type, Callable[[Any, ExprMap], ir.Stmt]] = {
     ir.Store: lambda s, fn: ir.Store(s.buffer, tuple([fn(e) for e in s.indices]), fn(s.value), s.source),
-    ir.For: lambda s, fn: replace(s, extent=fn(s.extent)),
+    ir.For: lambda s, fn: replace(s, extent=fn(s.extent), shared=None if s.shared is None else fn(s.shared)),
     ir.MappedFor: lambda s, fn: replace(s, worker=fn(s.worker)),
     ir.If: lambda s, fn: replace(s, cond=fn(s.cond)),
     ir.Let: lambda s, fn: ir.Let(s.var, fn(s.value), s.source),
@@ -228,6 +252,13 @@ _MAP_STMT_EXPRS: dict[type, Callable[[Any, ExprMap], ir.Stmt]] = {
 }
 
 
+_BODIES: dict[type, Callable[[Any], tuple[ir.Body, ...]]] = {
+    ir.For: lambda s: (s.body,),
+    ir.MappedFor: lambda s: (s.body,),
+    ir.If: lambda s: (s.then, s.orelse),
+}
+
+
 def stmt_exprs(stmt: ir.Stmt) -> tuple[ir.Expr, ...]:
     """The expressions directly in ``stmt``, without those of the statements inside it."""
     return _STMT_EXPRS[type(stmt)](stmt)
@@ -235,17 +266,18 @@ def stmt_exprs(stmt: ir.Stmt) -> tuple[ir.Expr, ...]:
 
 def stmt_bodies(stmt: ir.Stmt) -> tuple[ir.Body, ...]:
     """The bodies inside ``stmt``: one for a loop, two for an If, zero otherwise."""
-    if isinstance(stmt, (ir.For, ir.MappedFor)):
-        return (stmt.body,)
-    return (stmt.then, stmt.orelse) if isinstance(stmt, ir.If) else ()
+    get = _BODIES.get(type(stmt))
+    return () if get is None else get(stmt)
 
 
 def walk_stmts(root: ir.Stmt | ir.Body) -> Iterator[ir.Stmt]:
     """Every statement, in program order, a loop before its body."""
-    for stmt in (root,) if isinstance(root, ir.Stmt) else root:
+    stack = [root] if isinstance(root, ir.Stmt) else list(reversed(root))
+    while stack:
+        stmt = stack.pop()
         yield stmt
-        for body in stmt_bodies(stmt):
-            yield from walk_stmts(body)
+        for body in reversed(stmt_bodies(stmt)):
+            stack.extend(reversed(body))
 
 
 def map_stmt_exprs(stmt: ir.Stmt, fn: ExprMap) -> ir.Stmt:
@@ -260,7 +292,7 @@ def map_stmt_exprs(stmt: ir.Stmt, fn: ExprMap) -> ir.Stmt:
 
 def with_bodies(stmt: ir.Stmt, bodies: Sequence[ir.Body]) -> ir.Stmt:
     """``stmt`` with other bodies, as many as ``stmt_bodies`` gives."""
-    if all(new is was for new, was in zip(bodies, stmt_bodies(stmt), strict=True)):
+    if all(map(operator.is_, bodies, stmt_bodies(stmt))):
         return stmt
     if isinstance(stmt, ir.If):
         return replace(stmt, then=bodies[0], orelse=bodies[1])
@@ -290,7 +322,7 @@ def map_body(body: ir.Body, stmt: StmtMap | None = None, expr: ExprMap | None = 
         else:
             new_stmts = _fold_if(new)
         out.extend(new_stmts)
-    unchanged = len(out) == len(body) and all(a is b for a, b in zip(out, body, strict=True))
+    unchanged = len(out) == len(body) and all(map(operator.is_, out, body))
     return body if unchanged else tuple(out)
 
 
@@ -301,6 +333,9 @@ def _fold_if(stmt: ir.Stmt) -> Sequence[ir.Stmt]:
     if known is None:
         return (stmt,)
     return stmt.then if known else stmt.orelse
+
+
+NO_VALUES: Mapping[ir.Var, ir.Expr] = MappingProxyType({})
 
 
 def substitute(root: Node, values: Mapping[ir.Var, ir.Expr]) -> Node:
@@ -343,8 +378,11 @@ def replace_buffers(root: Node, buffers: Mapping[ir.Buffer, ir.Buffer]) -> Node:
     return map_body(root, in_stmt, expr_map(in_expr))
 
 
-def fresh(body: ir.Body) -> ir.Body:
-    """A copy of ``body`` with new variables and buffers for all that it defines, so that one kernel can hold both."""
+def fresh(body: ir.Body, values: Mapping[ir.Var, ir.Expr] = NO_VALUES) -> ir.Body:
+    """A copy of ``body`` with new variables and buffers for all that it defines, so that one kernel can hold both.
+
+    ``values`` replace variables that it uses, as in ``substitute``.
+    """
     variables: dict[ir.Var, ir.Expr] = {}
     buffers: dict[ir.Buffer, ir.Buffer] = {}
     for stmt in walk_stmts(body):
@@ -353,7 +391,7 @@ def fresh(body: ir.Body) -> ir.Body:
         if isinstance(stmt, ir.Allocate):
             buffers[stmt.buffer] = replace(stmt.buffer)
     if not variables and not buffers:
-        return body
+        return substitute(body, values)
 
     def rename(s: ir.Stmt) -> ir.Stmt | None:
         if isinstance(s, (ir.For, ir.Let)):
@@ -362,7 +400,7 @@ def fresh(body: ir.Body) -> ir.Body:
             return replace(s, vars=tuple(typed(ir.Var, variables[v]) for v in s.vars))
         return None
 
-    return replace_buffers(map_body(substitute(body, variables), rename), buffers)
+    return replace_buffers(map_body(substitute(body, {**values, **variables}), rename), buffers)
 
 
 def defined_vars(stmt: ir.Stmt) -> tuple[ir.Var, ...]:

@@ -6,7 +6,7 @@ import each other. tests/test_house.py holds the order.
 
 FLOORS: dict[str, tuple[str, ...]] = {
     "taskmap": (
-        "errors options util/",
+        "decompose errors options util/",
         "trust/",
         "targets/",
         "kernels/ tuning/",
@@ -46,6 +46,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "build extern reference",
         "analysis/",
         "fusion/ ops/",
+        "quantised/",
         "importers/ passes/",
         "__init__",
     ),
@@ -55,7 +56,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "__init__",
     ),
     "taskmap.graph.importers.onnx": (
-        "contract",
+        "contract strings",
         "read/",
         "microsoft/ ops/",
         "ml/",
@@ -63,7 +64,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "__init__",
     ),
     "taskmap.graph.importers.torch": (
-        "homes origin storage symbols table types",
+        "homes origin quantised storage symbols table types",
         "aten/",
         "decompositions fx",
         "__init__",
@@ -82,7 +83,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "analysis/",
         "verify/",
         "lower/ script/",
-        "interp/",
+        "decompose/ interp/",
         "__init__",
     ),
     "taskmap.report": (

@@ -18,7 +18,7 @@ from taskmap.backend.store.key import KernelSource
 from taskmap.ir import nodes as ir
 from taskmap.ir.construct import constant_value, static_size
 from taskmap.ir.errors import CodegenError
-from taskmap.ir.visit import walk_exprs, walk_stmts
+from taskmap.ir.visit import loads_in, walk_stmts
 
 __all__ = ["generate"]
 
@@ -90,9 +90,8 @@ class _Emitter:
         for s in walk_stmts(body):
             if isinstance(s, ir.Store):
                 use(s.buffer, s.indices[0], s.indices[0].lanes)
-        for e in walk_exprs(body):
-            if isinstance(e, ir.Load):
-                use(e.buffer, e.indices[0], e.lanes)
+        for e in loads_in(body):
+            use(e.buffer, e.indices[0], e.lanes)
 
     def body(self, body: ir.Body) -> None:
         for s in body:
@@ -162,7 +161,12 @@ class _Emitter:
             f"{{\n  const struct {loop}_data *s = data;\n  {loop}({arguments});\n}}\n"
         )
         self.line(f"const struct {loop}_data s{number} = {{{', '.join(taken)}}};")
-        self.line(f"{PARALLEL}({loop}_range, &s{number}, {self.c.address(s.extent)});")
+        extent = self.c.address(s.extent)
+        if s.shared is None:
+            self.line(f"{PARALLEL}({loop}_range, &s{number}, {extent});")
+            return
+        self.line(f"if ({self.c.address(s.shared)}) {PARALLEL}({loop}_range, &s{number}, {extent});")
+        self.line(f"else {loop}_range(&s{number}, 0, {extent});")
 
     def allocate(self, b: ir.Buffer) -> None:
         name = self.c.name(b, "r" if b.scope is ir.Scope.REGISTER else "t")

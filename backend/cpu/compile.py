@@ -25,7 +25,8 @@ from taskmap.backend.store.scratch import Scratch
 from taskmap.ir.errors import CompilerFailedError
 
 _UNITS_PER_JOB = 2  # units never take equally long: a second round balances them
-_ENOUGH = 24_000  # characters of C that are worth a compiler of their own
+_ENOUGH = 24_000
+"""Characters of C that are worth a compiler of their own: with fewer, its start takes longer than its work."""
 _TEAM_LOCK = Lock()
 
 
@@ -123,17 +124,22 @@ def partition(kernels: Sequence[KernelSource], number: int, separate: bool = Fal
     Kernels that are spelled out, have sizes in floating point, or need more CPU features get units of their own; with
     ``separate``, so do those that compute with integers.
     """
+    total = sum(len(kernel.text) for kernel in kernels)
+    units: list[TranslationUnit] = []
+    for group in compatible(kernels, separate):
+        share = round(number * sum(len(kernel.text) for kernel in group) / max(total, 1))
+        units += _balance(group, min(len(group), max(1, share)))
+    return sorted(units, key=lambda unit: -_length(unit.kernels))
+
+
+def compatible(kernels: Sequence[KernelSource], separate: bool = False) -> list[list[KernelSource]]:
+    """The kernels in groups, each of which could be one unit; ``separate`` as in ``partition``."""
     groups: defaultdict[tuple[str | None, bool, bool, bool, tuple[str, ...]], list[KernelSource]] = defaultdict(list)
     for kernel in kernels:
         whole = kernel.prelude if isinstance(kernel.prelude, str) else None
         integers = separate and kernel.computes_with_integers
         groups[whole, integers, kernel.is_spelled_out, kernel.has_float_sizes, kernel.features].append(kernel)
-    total = sum(len(kernel.text) for kernel in kernels)
-    units: list[TranslationUnit] = []
-    for group in groups.values():
-        share = round(number * sum(len(kernel.text) for kernel in group) / max(total, 1))
-        units += _balance(group, min(len(group), max(1, share)))
-    return sorted(units, key=lambda unit: -_length(unit.kernels))
+    return list(groups.values())
 
 
 def _balance(kernels: Sequence[KernelSource], count: int) -> list[TranslationUnit]:
@@ -171,6 +177,7 @@ class KernelCompiler(CompilePool[KernelSource, TranslationUnit, Path, int]):
         self._scratch = ExitStack()
         self._folder: Path | None = None
         self._numbers = count()
+        self._begun = 0
 
     def find(self, source: KernelSource) -> int | None:
         """The address of the kernel, if the store has it."""
@@ -184,34 +191,43 @@ class KernelCompiler(CompilePool[KernelSource, TranslationUnit, Path, int]):
             self._store.discard(path, str(error))
             return None
 
-    def units(self, pending: Sequence[KernelSource], last: bool) -> Sequence[TranslationUnit]:
-        """One unit as soon as it is long enough for a compiler of its own; at the end, some for each compiler."""
-        if not last and _length(pending) < _ENOUGH:
-            return ()
+    def units(self, pending: list[KernelSource], last: bool) -> Sequence[TranslationUnit]:
+        """One unit as soon as it is long enough for a compiler of its own; at the end, as many as are worth one.
+
+        Units become longer from round to round: the first ones start early, and later ones would wait for a compiler.
+        """
         if self._folder is None:
             self._folder = self._scratch.enter_context(Scratch())
         # Kernels that compute with integers may need flags of their own.
         separates = self._toolchain.safer.integers != self._toolchain.safer.floats
-        return partition(pending, _UNITS_PER_JOB * self.jobs if last else 1, separates)
+        if last:
+            worth = max(self.jobs, _length(pending) // _ENOUGH)
+            units = partition(pending, min(_UNITS_PER_JOB * self.jobs, worth), separates)
+        else:
+            enough = _ENOUGH * (1 + self._begun // self.jobs)
+            units = [TranslationUnit(tuple(g)) for g in compatible(pending, separates) if _length(g) >= enough]
+        self._begun += len(units)
+        taken = {kernel.symbol for unit in units for kernel in unit.kernels}
+        pending[:] = [kernel for kernel in pending if kernel.symbol not in taken]
+        return units
 
     def compile(self, unit: TranslationUnit) -> Path:
         """Compiles and links one unit in a new folder; returns the shared object. Raises CompilerFailedError."""
         assert self._folder is not None
         folder = self._folder / str(next(self._numbers))
         folder.mkdir()
-        compiled, linked = folder / "unit.o", folder / "unit.so"
-        command = self._toolchain.compile_command(
-            compiled.name,
+        linked = folder / "unit.so"
+        commands = self._toolchain.build_commands(
+            linked.name,
             integers=unit.computes_with_integers,
             spelled_out=unit.is_spelled_out,
             features=unit.features,
             float_sizes=unit.has_float_sizes,
         )
-        self._run(command, unit, folder)
-        command = self._toolchain.link_command(compiled.name, linked.name)
-        self._run(command, unit, folder)
+        for command in commands:
+            self._run(command, unit, folder)
         if not linked.is_file():
-            raise self._failure(command, unit, "it reported success, but wrote no shared object.")
+            raise self._failure(commands[-1], unit, "it reported success, but wrote no shared object.")
         return linked
 
     def adopt(self, unit: TranslationUnit, compiled: Path) -> Mapping[str, int]:

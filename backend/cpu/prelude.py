@@ -40,6 +40,7 @@ from taskmap.backend.cpu.team import PARALLEL, PARALLEL_DECLARATION
 from taskmap.ir.errors import CodegenError
 
 _SYMBOL = re.compile(r"\b(?:tm_\w+|[a-z]+\d+x\d+(?:_u)?|f16|f[ab]8)\b")
+_WORD = re.compile(r"[a-zA-Z_]\w*")
 _PAIR = re.compile(r"tm_(cast|mask)_([a-z]+\d+x\d+)_to_([a-z]+\d+x\d+)")
 _INDEXED = re.compile(r"tm_(gather|scatter)_([a-z]+\d+)_((?:i32|i64)x\d+)")
 _CALL = re.compile(r"tm_(\w+?)_([a-z]+\d+x\d+)")
@@ -92,7 +93,7 @@ class PreludeRequest:
 def prelude_parts(source: str, vector_bytes: int = 64) -> tuple[str, ...]:
     """The prelude for a C source as separate definitions, so that sources in one translation unit share them."""
     done: dict[str, str] = {}
-    for symbol in sorted(frozenset(_SYMBOL.findall(source))):
+    for symbol in sorted(filter(_SYMBOL.fullmatch, set(_WORD.findall(source)))):  # each word is looked at once
         _define(symbol, vector_bytes, done)
     return (PREAMBLE, *done.values())
 

@@ -1,6 +1,7 @@
 /* Parallel loops of kernels: running threads claim iterations.
 
-   A team is the threads of one OpenMP region around a whole run of kernels. Its leader calls the kernels one after
+   A team is the threads of one OpenMP region, from a run's first parallel loop to its end; a run without one wakes no
+   thread. Its leader calls the kernels one after
    another; each parallel loop is split into a part for every thread, as by OpenMP's static schedule, and each part into
    a few chunks. A thread claims the chunks of its own part first, then the remaining ones of others. So no thread waits
    for a thread that the system is not running: the leader can do all the work itself. Alone on the machine every thread
@@ -51,9 +52,8 @@ struct tm_team {
   const void *data;
   tm_i64 extent;
   int parts; /* threads that share a loop: numbers below it; the others have nothing to do */
-  tm_body body;
-  void *argument;
   int threads;
+  int begun; /* its region has */
   tm_i64 first, began, ended, lost; /* times; ns since `began` that the leader waited for chunks of others */
 #if defined(__x86_64__)
   unsigned modes; /* of floating-point arithmetic, the leader's */
@@ -185,6 +185,46 @@ static void tm_wait(struct tm_team *team)
   }
 }
 
+/* A function of the process, wherever it was loaded from. */
+static void *tm_find(const char *name) { return dlsym((void *)0, name); }
+
+/* OpenMP's. A region that has begun ends by its leader; so what the leader does in between is its body. */
+static int (*tm_thread_number)(void);
+static void (*tm_region_begin)(void (*)(void *), void *, unsigned);
+static void (*tm_region_end)(void);
+
+static void tm_member(void *at)
+{
+  struct tm_team *const team = at;
+#if defined(__x86_64__)
+  const unsigned modes = __builtin_ia32_stmxcsr();
+  __builtin_ia32_ldmxcsr(team->modes);
+#endif
+  tm_follow(team, tm_thread_number());
+#if defined(__x86_64__)
+  __builtin_ia32_ldmxcsr(modes);
+#endif
+}
+
+static void tm_begin(struct tm_team *team)
+{
+  team->begun = 1;
+  team->began = tm_now();
+#if defined(__x86_64__)
+  team->modes = __builtin_ia32_stmxcsr();
+#endif
+  tm_region_begin(tm_member, team, (unsigned)team->threads);
+}
+
+static void tm_end(struct tm_team *team)
+{
+  __atomic_store_n(&team->over, 1, __ATOMIC_SEQ_CST);
+  if (team->parts < team->threads) tm_wake(&team->over);
+  tm_next_epoch(team);
+  team->ended = tm_now();
+  tm_region_end();
+}
+
 struct tm_single { tm_loop loop; const void *data; tm_i64 extent; };
 
 void tm_parallel_1(tm_loop loop, const void *data, tm_i64 extent);
@@ -217,6 +257,7 @@ void tm_parallel_1(tm_loop loop, const void *data, tm_i64 extent)
   team->loop = loop;
   team->data = data;
   team->extent = extent;
+  if (!team->begun) tm_begin(team);
   const tm_i64 share = extent / team->parts, more = extent % team->parts;
   const int chunks = tm_chunks(share), longer = tm_chunks(share + 1);
   __atomic_store_n(&team->pending, (int)(more * longer + (team->parts - more) * chunks), __ATOMIC_RELEASE);
@@ -229,34 +270,6 @@ void tm_parallel_1(tm_loop loop, const void *data, tm_i64 extent)
   if (__atomic_sub_fetch(&team->pending, done, __ATOMIC_ACQ_REL)) tm_wait(team);
 }
 
-/* A function of the process, wherever it was loaded from. */
-static void *tm_find(const char *name) { return dlsym((void *)0, name); }
-
-static int (*tm_thread_number)(void);
-
-static void tm_member(void *at)
-{
-  struct tm_team *const team = at;
-  const int self = tm_thread_number();
-  if (self == 0) {
-    tm_current = team;
-    team->body(team->argument);
-    tm_current = 0;
-    __atomic_store_n(&team->over, 1, __ATOMIC_SEQ_CST);
-    if (team->parts < team->threads) tm_wake(&team->over);
-    tm_next_epoch(team);
-    team->ended = tm_now();
-    return;
-  }
-#if defined(__x86_64__)
-  const unsigned modes = __builtin_ia32_stmxcsr();
-  __builtin_ia32_ldmxcsr(team->modes);
-#endif
-  tm_follow(team, self);
-#if defined(__x86_64__)
-  __builtin_ia32_ldmxcsr(modes);
-#endif
-}
 
 static int tm_usable(void)
 {
@@ -288,19 +301,19 @@ static void tm_judge(struct tm_team *team)
 /* Call `body`, the parallel loops of whose kernels are shared by so many threads; 0: as many as OpenMP would use. */
 void tm_team_1(tm_body body, void *argument, int threads)
 {
-  static void (*region)(void (*)(void *), void *, unsigned, unsigned);
   static int (*most_threads)(void);
-  if (!region && !tm_current) {
+  if (!most_threads && !tm_current) {
     tm_thread_number = (int (*)(void))tm_find("omp_get_thread_num");
-    most_threads = (int (*)(void))tm_find("omp_get_max_threads");
-    if (tm_thread_number && most_threads)
-      region = (void (*)(void (*)(void *), void *, unsigned, unsigned))tm_find("GOMP_parallel");
+    tm_region_begin = (void (*)(void (*)(void *), void *, unsigned))tm_find("GOMP_parallel_start");
+    tm_region_end = (void (*)(void))tm_find("GOMP_parallel_end");
+    if (tm_thread_number && tm_region_begin && tm_region_end)
+      most_threads = (int (*)(void))tm_find("omp_get_max_threads");
   }
   if (tm_current || tm_inside) { /* within a run, which goes on */
     body(argument);
     return;
   }
-  if (!region)
+  if (!most_threads)
     threads = 1;
   else if (threads <= 0)
     threads = most_threads();
@@ -309,23 +322,17 @@ void tm_team_1(tm_body body, void *argument, int threads)
     threads = threads < usable ? threads : usable;
     threads = threads < tm_most_1 ? threads : tm_most_1;
   }
-  const tm_i64 began = threads > 1 ? tm_now() : 0;
-  if (began && began < tm_until) threads = threads > tm_dropped ? threads - tm_dropped : 1;
+  const tm_i64 first = threads > 1 ? tm_now() : 0;
+  if (first && first < tm_until) threads = threads > tm_dropped ? threads - tm_dropped : 1;
   threads = threads < 1 ? 1 : threads;
   char memory[sizeof(struct tm_team) + threads * sizeof(struct tm_part) + 64];
   struct tm_team *const team = (struct tm_team *)(((unsigned long)memory + 63) & ~63ul);
-  *team = (struct tm_team){
-      .parts = threads, .threads = threads, .body = body, .argument = argument, .first = began, .began = began};
+  *team = (struct tm_team){.parts = threads, .threads = threads, .first = first};
   for (int p = 0; p < threads; p++) team->part[p].left = 0;
-  if (threads == 1) {
-    tm_current = team;
-    body(argument);
-    tm_current = 0;
-    return;
-  }
-#if defined(__x86_64__)
-  team->modes = __builtin_ia32_stmxcsr();
-#endif
-  region(tm_member, team, (unsigned)threads, 0);
+  tm_current = team;
+  body(argument);
+  tm_current = 0;
+  if (!team->begun) return;
+  tm_end(team);
   tm_judge(team);
 }

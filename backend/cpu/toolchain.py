@@ -155,6 +155,28 @@ class Toolchain:
             output,
         ]
 
+    def build_commands(
+        self,
+        output: str,
+        *,
+        integers: bool = False,
+        spelled_out: bool = False,
+        float_sizes: bool = False,
+        features: Sequence[str] = (),
+    ) -> list[list[str]]:
+        """The argument lists that build C from standard input into the shared object `output`, in order.
+
+        One is enough unless flags of fast math, which do not belong to linking, are among the compiler's.
+        """
+        if self.fast_math:
+            compiled = f"{output}.o"
+            compiling = self.compile_command(
+                compiled, integers=integers, spelled_out=spelled_out, float_sizes=float_sizes, features=features
+            )
+            return [compiling, self.link_command(compiled, output)]
+        flags = self.compile_flags(integers, spelled_out, float_sizes, features)
+        return [[self.command[0], *flags, "-x", "c", "-", "-x", "none", *_LINK_FLAGS, "-o", output]]
+
     def environment(self, scratch: str) -> dict[str, str]:
         """The compiler's environment: messages in English, temporary files in `scratch`."""
         kept = {name: value for name, value in os.environ.items() if name not in _DROPPED_VARIABLES}

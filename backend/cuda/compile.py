@@ -73,9 +73,11 @@ class CudaCompiler(CompilePool[CudaSource, CudaSource, Assembled, CudaBinary]):
             self._check(found)
         return found
 
-    def units(self, pending: Sequence[CudaSource], last: bool) -> Sequence[CudaSource]:
+    def units(self, pending: list[CudaSource], last: bool) -> Sequence[CudaSource]:
         """Every kernel by itself, at once."""
-        return pending
+        taken = tuple(pending)
+        pending.clear()
+        return taken
 
     def compile(self, unit: CudaSource) -> Assembled:
         """The machine code. Raises CompilerFailedError."""

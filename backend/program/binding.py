@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from taskmap.backend.program.sizes import sizes_function
-from taskmap.ir.nodes import Dim, Var
+from taskmap.ir.expressions import Dim, Var
 from taskmap.ir.types import DType
 
 

@@ -18,7 +18,7 @@ from taskmap.backend.program.sequence import CompiledSequence, Extern
 from taskmap.backend.program.sizes import SizesFunction, sizes_function
 from taskmap.backend.program.structure import BufferKind, ExternCall, Launch, Program
 from taskmap.ir.errors import IndexOutOfRangeError, InputError
-from taskmap.ir.nodes import Dim
+from taskmap.ir.expressions import Dim
 
 _NONE = array("q")
 Numbers = Sequence[int]

@@ -18,7 +18,7 @@ from taskmap.backend.cpu.team import TEAM, TEAM_DECLARATION
 from taskmap.backend.program.memory_plan import MemoryPlan
 from taskmap.backend.program.sizes import C_HELPERS, c_size
 from taskmap.backend.program.structure import BufferKind, ExternCall, Launch, Program
-from taskmap.backend.store.key import KernelSource
+from taskmap.backend.store.key import LAUNCH, KernelSource
 
 _TABLES = (
     ("char *const ", "arena"),
@@ -71,7 +71,7 @@ def _segment(
             lines.append(f"  if (error) {{ call->step = {position + offset + 1}; return; }}")
     body = "\n".join([*lines, "  (void)error;"])
     digest = hashlib.sha256(f"{threads}\n{body}".encode()).hexdigest()[:16]
-    symbol = f"taskmap_run_{digest}"
+    symbol = f"{LAUNCH}{digest}"
     text = f"""\
 struct call_{digest} {{ {"; ".join(_PARAMETERS.split(", "))}; int step; }};
 static void run_{digest}(void *at)
@@ -87,7 +87,7 @@ int {symbol}({_PARAMETERS})
   return call.step;
 }}
 """
-    return KernelSource(symbol, text, f"{C_HELPERS}{TEAM_DECLARATION}\n")
+    return KernelSource(symbol, text, (C_HELPERS, TEAM_DECLARATION))
 
 
 def _addresses(program: Program, plan: MemoryPlan) -> list[str]:

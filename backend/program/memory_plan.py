@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from taskmap.backend.program.structure import BufferKind, Program, size_text
 from taskmap.ir.construct import product
-from taskmap.ir.nodes import Binary, Const, Dim, Expr
+from taskmap.ir.expressions import Binary, Const, Dim, Expr
 
 ALIGNMENT = 64
 """Bytes: every buffer starts at a multiple, which is a cache line and the widest vector."""

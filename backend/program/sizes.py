@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from taskmap.ir.errors import CodegenError
-from taskmap.ir.nodes import Binary, Call, Cast, Compare, Const, Dim, Expr, Select, Unary, Var
+from taskmap.ir.expressions import Binary, Call, Cast, Compare, Const, Dim, Expr, Select, Unary, Var
 
 SizesFunction = Callable[[Sequence[int]], tuple[int, ...]]
 

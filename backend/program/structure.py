@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
 from taskmap.ir.errors import GraphError, IndexOutOfRangeError
-from taskmap.ir.nodes import Dim, Expr, Var
-from taskmap.ir.printer import print_expr
+from taskmap.ir.expressions import Dim, Expr, Var
+from taskmap.ir.util.lazy import lazily
+
+# Only a text of the program needs the printer; a process that runs an archive has no other use for it.
+_print_expr: Callable[[Expr], str] = lazily("taskmap.ir.printer", "print_expr")
 
 
 class BufferKind(Enum):
@@ -133,4 +137,4 @@ class Program:
 
 def size_text(size: Dim) -> str:
     """A size as readable text."""
-    return print_expr(size) if isinstance(size, Expr) else str(size)
+    return _print_expr(size) if isinstance(size, Expr) else str(size)

@@ -51,9 +51,13 @@ class SimCompiler(CompilePool[CudaSource, Sequence[CudaSource], "list[SimKernel]
     def find(self, source: CudaSource) -> None:
         """None: see the class."""
 
-    def units(self, pending: Sequence[CudaSource], last: bool) -> Sequence[Sequence[CudaSource]]:
+    def units(self, pending: list[CudaSource], last: bool) -> Sequence[Sequence[CudaSource]]:
         """A few kernels together."""
-        return [pending] if last or len(pending) == _TOGETHER else ()
+        if not last and len(pending) < _TOGETHER:
+            return ()
+        unit = tuple(pending)
+        pending.clear()
+        return (unit,)
 
     def compile(self, unit: Sequence[CudaSource]) -> list[SimKernel]:
         """The kernels of a unit, loaded."""

@@ -20,8 +20,10 @@ _OTHER_FUNCTION = re.compile(
     r"|select_|parallel_1\b|iota_)[a-z]+_(?=[a-z]+\d+(?:x\d+)?\b)"
 )
 """A function of the prelude that a register tile does not need."""
-_FLOAT_OF_A_SIZE = re.compile(r"\btm_cast_i64x1_to_f64x1\(|\(\(double\)")
-"""The first step of every size that is computed in floating point."""
+_INTEGER_HINTS = ("i8", "i16", "i32", "u8", "u16", "u32", "b8", "i64x", "i64 *", "((i64)(")
+"""Each match of ``_INTEGERS`` contains one of these. To look for them takes a hundredth of the pattern's time."""
+_FLOAT_OF_A_SIZE = ("tm_cast_i64x1_to_f64x1(", "((double)")
+"""The first steps of a size that is computed in floating point."""
 _INSTRUCTIONS = {
     "vdpbf16ps": "avx512_bf16",
     "vpdpbusd": "avx512_vnni",
@@ -31,7 +33,10 @@ _INSTRUCTIONS = {
 }
 """The CPU feature that a function of the prelude needs beyond its instruction set, by the function's name."""
 _INSTRUCTION = re.compile(rf"\btm_({'|'.join(_INSTRUCTIONS)})_[a-z]+\d+x\d+")
+_FUNCTION = re.compile(r"tm_\w+")
 _SYMBOL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+LAUNCH = "taskmap_run_"
+"""The beginning of the symbols of launch sequences."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,28 +76,31 @@ class KernelSource:
     @property
     def has_float_sizes(self) -> bool:
         """True if sizes are computed in floating point; they must equal Python's result for the same size."""
-        return _FLOAT_OF_A_SIZE.search(self.text) is not None
+        return any(step in self.text for step in _FLOAT_OF_A_SIZE)
 
     @property
     def is_spelled_out(self) -> bool:
         """True if the text consists of register tiles: many products, each written out in vectors, and no function that
-        a compiler would have to inline and schedule well, such as exp."""
-        return _is_spelled_out(self.text)
+        a compiler would have to inline and schedule well, such as exp; or of the calls of a launch sequence."""
+        return self.symbol.startswith(LAUNCH) or _is_spelled_out(self.text)
 
 
 @lru_cache(maxsize=1024)
 def _is_spelled_out(text: str) -> bool:
-    return text.count("tm_fma_f32x") >= _TILE and not _OTHER_FUNCTION.search(text)
+    # Each name once: a tile repeats a few thousand times.
+    return text.count("tm_fma_f32x") >= _TILE and not any(map(_OTHER_FUNCTION.match, set(_FUNCTION.findall(text))))
 
 
 @lru_cache(maxsize=1024)
 def _features(text: str) -> tuple[str, ...]:
+    if not any(f"tm_{name}_" in text for name in _INSTRUCTIONS):
+        return ()
     return tuple(sorted({_INSTRUCTIONS[name] for name in _INSTRUCTION.findall(text)}))
 
 
 @lru_cache(maxsize=1024)  # requested several times while a kernel is compiled
 def _has_integers(text: str) -> bool:
-    return _INTEGERS.search(text) is not None
+    return any(hint in text for hint in _INTEGER_HINTS) and _INTEGERS.search(text) is not None
 
 
 def key_parts(

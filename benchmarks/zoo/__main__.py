@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.onnx_first_result import ONNXRUNTIME, ROOT
+from benchmarks.onnx_first_result import BYTECODE, ONNXRUNTIME, ROOT
 from benchmarks.support.conditions import Probe
 from benchmarks.support.harness import Protocol, geometric_mean, interleave
 from benchmarks.support.report import Check, Report, earlier, parser, start
@@ -99,6 +99,8 @@ def first_result(entry: Entry, threads: int, ours: bool, folder: Path) -> float:
         settings = ["--input", str(inputs), "--threads", str(threads), "--warmup", "0", "--save", str(out)]
         words = [sys.executable, "-m", "taskmap.cli", "run", str(entry.path), *settings]
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "TQDM_DISABLE": "1"}
+    # Bytecode is kept, whatever the environment says: that of an installed package is, too.
+    environment |= {"PYTHONPYCACHEPREFIX": str(BYTECODE), "PYTHONDONTWRITEBYTECODE": ""}
     begin = time.perf_counter()
     subprocess.run(words, cwd=ROOT, env=environment, check=True, capture_output=True, timeout=LONGEST)
     return time.perf_counter() - begin

@@ -11,7 +11,7 @@ recurrence    a loop over steps                      LSTM, GRU, RNN
 from __future__ import annotations
 
 from taskmap.graph.nodes import Node
-from taskmap.ir.analysis.contraction import find_contraction
+from taskmap.ir.analysis.contraction import find_contraction, multiplies_bytes
 from taskmap.ir.construct import static_size
 from taskmap.ir.errors import GraphError
 from taskmap.ir.nodes import Binary, Buffer, Call, Cast, Compare, Const, Expr, Load, Reduce, Scatter, Select, Unary, Var
@@ -85,15 +85,17 @@ def arithmetic_cost(define: Compute) -> int:
 
 
 def is_contraction(define: Compute) -> bool:
-    """True if the definition is a sum of products of floats that can anchor a template.
+    """True if the definition is a sum of products of floats, or of bytes, that can anchor a template.
 
     Either a matrix product, in which each operand has an output axis of its own, or a window that slides over one
     operand, as in a depthwise convolution. A dot product or a matrix-vector product counts as a row reduction instead.
     """
-    if not define.dtype.is_float:
+    if not define.dtype.is_float and not multiplies_bytes(define.body):
         return False
     if find_contraction(define.axes, define.shape, define.body) is not None:
         return True
+    if not define.dtype.is_float:
+        return False
     body = define.body.a if isinstance(define.body, Cast) else define.body
     product = body.body if isinstance(body, Reduce) and body.op == "sum" else None
     return isinstance(product, Binary) and product.op == "mul" and len(_tensors(product)) == 2 and is_windowed(define)

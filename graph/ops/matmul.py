@@ -12,7 +12,7 @@ from taskmap.graph.ops.promotion import Scalar
 from taskmap.ir.construct import cast, reduce
 from taskmap.ir.errors import GraphError, UnsupportedError
 from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike, Var
-from taskmap.ir.types import DType, compute_type
+from taskmap.ir.types import DType, compute_type, i8, i32, u8
 
 
 def contract(
@@ -24,9 +24,10 @@ def contract(
     at: Callable[[tuple[Expr, ...], Expr], tuple[Sequence[ExprLike], Sequence[ExprLike]]],
     dtype: DType | None = None,
 ) -> Node:
-    """sum over k of a[..] * b[..]; ``at(axes, k)`` returns the two positions."""
+    """sum over k of a[..] * b[..]; ``at(axes, k)`` returns the two positions. The types of a and b are equal, or both
+    are integers of eight bits whose products are summed as i32."""
     result = dtype or a.dtype
-    if a.dtype != b.dtype:
+    if a.dtype != b.dtype and not (result == i32 and a.dtype in (u8, i8) and b.dtype in (u8, i8)):
         raise GraphError(f"{op} of {a.dtype} with {b.dtype}")
     if result.is_bool:
         raise UnsupportedError(f"{op} of bools is not defined")

@@ -10,11 +10,13 @@ No pass removes dead nodes, because a graph's nodes are those that its outputs r
     attention       a written-out attention becomes one operator (attention_scores and elements match it)
     scales          batch normalisation moves into the convolution before it
     concatenations  concatenations in place (growing finds those that contain each other)
+    integer_sums    products of dequantised tensors are computed with integers; the driver runs it for CPUs
+    byte_products   products of bytes with the signs that dot products take
     winograd        weights of 3x3 convolutions, transformed for minimal filtering; the driver runs it for a target
     weight_packing  weights in the order in which templates read them; the driver runs it for a target
     pack_classes    one task that packs all weights of a size class
 
-May import: ir, ``analysis``, ``fusion.in_place_cat``, and ``build``, ``nodes`` and ``ops`` of graph.
+May import: ir, ``analysis``, ``fusion.in_place_cat``, and ``build``, ``nodes``, ``ops`` and ``quantised`` of graph.
 """
 
 from __future__ import annotations

@@ -18,7 +18,8 @@ from taskmap.graph.analysis.inlining import computed_once
 from taskmap.graph.build import define
 from taskmap.graph.nodes import Graph, Node
 from taskmap.graph.passes.base import GraphPass
-from taskmap.ir.analysis.contraction import Contraction, find_contraction
+from taskmap.graph.passes.byte_products import multiply_unsigned_by_signed, with_terms
+from taskmap.ir.analysis.contraction import Contraction, byte_factor, find_contraction, multiplies_bytes
 from taskmap.ir.analysis.simplify import Simplifier
 from taskmap.ir.construct import ceil_div, index, load, minimum, product, select, static_size
 from taskmap.ir.nodes import Buffer, Cast, Dim, Expr, ExprLike, Load, Var
@@ -103,12 +104,17 @@ class PackWeights(GraphPass):
         if found is None:
             return None
         position, order = found
-        weight = node.inputs[position]
+        bytes_only = order.together > 1 and multiplies_bytes(node.define.body)
+        signed = multiply_unsigned_by_signed(node) if bytes_only else (node, ())
+        if signed is None:
+            return None
+        product, terms = signed
+        weight = product.inputs[position]
         key = (weight, order)
         if key not in packed:
             packed[key] = pack(weight, order)
             packed[key].origin = node.origin
-        return _reading(node, position, packed[key], order)
+        return with_terms(node, _reading(product, position, packed[key], order), terms)
 
     def _convolution(self, node: Node) -> tuple[int, PackOrder] | None:
         weight, transposed = node.inputs[1], bool(node.attrs.get("transposed"))
@@ -147,7 +153,7 @@ class PackWeights(GraphPass):
             return None
         axis = read.indices.index(c.n[0][0])
         others = tuple(d for d in range(len(weight.shape)) if d != axis)
-        together = self.together(_type_of(c.a), read.dtype) if len(c.k) == len(others) == 1 else 1
+        together = self.together(byte_factor(c.a) or _type_of(c.a), read.dtype) if len(c.k) == len(others) == 1 else 1
         if weight not in constant and not self._worth_it(c, weight, axis, together):
             return None
         width = self.width(product([d for _, d in c.m]), c.n[0][1], node.dtype)

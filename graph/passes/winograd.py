@@ -94,6 +94,8 @@ def is_candidate(node: Node) -> bool:
     """True for a convolution of f32 with a window of 3×3, stride 1 and one group."""
     if node.op != "convolution" or node.define is None or node.dtype != f32 or ATTRIBUTE in node.attrs:
         return False
+    if len(node.inputs) != 2 or any(n.dtype != f32 for n in node.inputs):
+        return False
     weight, attrs = node.inputs[1], node.attrs
     slide = attrs["stride"] == attrs["dilation"] == (1, 1) and attrs["groups"] == 1 and not attrs["transposed"]
     return slide and weight.shape[2:] == (TAPS, TAPS) and all(static_size(n) for n in weight.shape)

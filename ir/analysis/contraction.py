@@ -10,7 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from taskmap.ir.nodes import Binary, Cast, Dim, Expr, Reduce, Var
+from taskmap.ir.types import DType, i8, i32, u8
 from taskmap.ir.visit import walk_exprs
+
+BYTES = (u8, i8)
+"""The types of factors whose products are summed as i32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,18 @@ def find_contraction(axes: Sequence[Var], shape: Sequence[Dim], body: Expr) -> C
     if not m or not n:
         return None
     return Contraction(body, a, b, batch, m, n, body.axes)
+
+
+def byte_factor(e: Expr) -> DType | None:
+    """The type of a factor that is an integer of eight bits widened to i32; None for any other factor."""
+    return e.a.dtype if isinstance(e, Cast) and e.dtype == i32 and e.a.dtype in BYTES else None
+
+
+def multiplies_bytes(body: Expr) -> bool:
+    """True for a sum, as i32, of products of two integers of eight bits."""
+    if not isinstance(body, Reduce) or body.op != "sum" or not isinstance(body.body, Binary):
+        return False
+    return body.body.op == "mul" and byte_factor(body.body.a) is not None and byte_factor(body.body.b) is not None
 
 
 def _variables(e: Expr) -> set[Expr]:

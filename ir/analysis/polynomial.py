@@ -110,19 +110,27 @@ def to_expr(p: Poly) -> Expr:
     total: Expr | None = None
     terms = sorted(p.items(), key=_monomial_order) if len(p) > 1 else list(p.items())
     for monomial, coefficient in terms:
-        term: Expr | None = None
-        for factor in monomial:
-            term = factor if term is None else binary("mul", term, factor)
-        magnitude = abs(coefficient) if total is not None else coefficient
-        if term is None:
-            term = const(magnitude, i64)
-        elif magnitude != 1:
-            term = binary("mul", term, magnitude)
         if total is None:
-            total = term
+            total = _term(monomial, coefficient)
         else:
-            total = binary("add" if coefficient > 0 else "sub", total, term)
+            total = _joined("add" if coefficient > 0 else "sub", total, _term(monomial, abs(coefficient)))
     return as_expr(0, i64) if total is None else total
+
+
+# Addresses of a kernel share most of their terms, and begin with the same ones.
+@lru_cache(maxsize=4096)
+def _term(monomial: Monomial, coefficient: int) -> Expr:
+    term: Expr | None = None
+    for factor in monomial:
+        term = factor if term is None else binary("mul", term, factor)
+    if term is None:
+        return const(coefficient, i64)
+    return term if coefficient == 1 else binary("mul", term, coefficient)
+
+
+@lru_cache(maxsize=4096)
+def _joined(op: str, total: Expr, term: Expr) -> Expr:
+    return binary(op, total, term)
 
 
 def divide(p: Poly, d: Poly) -> tuple[Poly, Poly]:

@@ -17,7 +17,10 @@ A loop's extent is assumed to be at least one inside that loop, so a symbolic si
 from __future__ import annotations
 
 import math
+import operator
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from taskmap.ir import nodes as ir
 from taskmap.ir.analysis import polynomial as poly
@@ -55,6 +58,8 @@ class Simplifier:
     _memo: dict[ir.Expr, ir.Expr] = field(default_factory=dict)
     _polys: dict[ir.Expr, Poly] = field(default_factory=dict)
     _ranges: dict[ir.Expr, Range] = field(default_factory=dict)
+    _wholes: dict[ir.Binary, Poly] = field(default_factory=dict)
+    """x // d * d for each x % d."""
 
     def bind(self, var: ir.Var, extent: ir.Dim) -> None:
         """``var`` runs over [0, extent); sizes in the extent without a known range are at least 1."""
@@ -94,17 +99,20 @@ class Simplifier:
 
     def _simplify(self, e: ir.Expr) -> ir.Expr:
         if isinstance(e, ir.Binary):
-            if e.dtype == i64 and e.lanes == 1 and e.op in _INTEGER:
+            if e.lanes == 1 and e.op in _INTEGER and e.dtype == i64:
                 simple = self._integer(e)
                 return e if simple == e else simple
             a, b = self(e.a), self(e.b)
             return e if a is e.a and b is e.b else binary(e.op, a, b)
+        remake = _REMAKE.get(type(e))
+        if remake is not None:
+            kids = children(e)
+            new = tuple(map(self, kids))
+            return e if all(map(operator.is_, new, kids)) else remake(e, new)
         if isinstance(e, ir.Compare):
             return self._compare(e)
         if isinstance(e, ir.Select):
             return select(self(e.cond), self(e.a), self(e.b))
-        if isinstance(e, ir.Load):
-            return ir.Load(e.buffer, tuple(self(i) for i in e.indices), e.dtype, e.lanes)
         if isinstance(e, ir.Call):
             return call(e.name, *(self(a) for a in e.args), dtype=e.dtype)
         if isinstance(e, ir.Unary):
@@ -113,14 +121,6 @@ class Simplifier:
             return unary(e.op, self(e.a))
         if isinstance(e, ir.Cast):
             return cast(self(e.a), e.dtype)
-        if isinstance(e, ir.Ramp):
-            return ir.Ramp(self(e.base), self(e.stride), e.lanes)
-        if isinstance(e, ir.Broadcast):
-            return ir.Broadcast(self(e.a), e.lanes, e.dtype)
-        if isinstance(e, ir.LaneReduce):
-            return ir.LaneReduce(e.op, self(e.a), e.dtype)
-        if isinstance(e, ir.Intrinsic):
-            return ir.Intrinsic(e.instruction, tuple(self(a) for a in e.args), e.dtype, e.lanes)
         if isinstance(e, ir.Reduce):
             for var, extent in e.axes:
                 self.bind(var, extent)
@@ -141,16 +141,15 @@ class Simplifier:
         """The polynomial of an integer expression with simplified atoms."""
         if isinstance(e, ir.Const):
             return poly.constant(int(e.value))
-        if isinstance(e, ir.Var):
-            value = self.values.get(e)
-            return poly.atom(e) if value is None else poly.to_poly(value)
+        if isinstance(e, ir.Var) and e not in self.values:
+            return poly.atom(e)
         known = self._polys.get(e)
         if known is None:
-            known = self._polys[e] = self._poly(e)
+            known = self._polys[e] = poly.to_poly(self.values[e]) if isinstance(e, ir.Var) else self._poly(e)
         return known
 
     def _poly(self, e: ir.Expr) -> Poly:
-        if isinstance(e, ir.Binary) and e.dtype == i64 and e.lanes == 1:
+        if isinstance(e, ir.Binary) and e.lanes == 1 and e.dtype == i64:
             if e.op == "add":
                 return self._joined(poly.add(self.poly(e.a), self.poly(e.b)))
             if e.op == "sub":
@@ -189,7 +188,7 @@ class Simplifier:
             if self.poly_range(size)[0] >= 1:
                 q = self._quotient(poly.to_poly(inner_e.a), poly.multiply(size, d))
                 return poly.to_expr(poly.add(whole, poly.to_poly(q)))
-        quotient = binary("floordiv", poly.to_expr(rest), poly.to_expr(d))
+        quotient = binary("floordiv", inner_e, poly.to_expr(d))
         return poly.to_expr(poly.add(whole, poly.to_poly(quotient)))
 
     def _remainder(self, p: Poly, d: Poly) -> ir.Expr:
@@ -245,20 +244,29 @@ class Simplifier:
 
     def _joined(self, p: Poly) -> Poly:
         """p with every c * (x // d) * d + c * (x % d) replaced by c * x; c may contain sizes."""
-        for monomial in [m for m in p if any(isinstance(a, ir.Binary) and a.op == "mod" for a in m)]:
+        remainders = [m for m in p for a in m if isinstance(a, ir.Binary) and a.op == "mod"]
+        for monomial in dict.fromkeys(remainders):
             for mod in dict.fromkeys(a for a in monomial if isinstance(a, ir.Binary) and a.op == "mod"):
                 if monomial not in p:
                     break
                 others = list(monomial)
                 others.remove(mod)
                 c: Poly = {tuple(others): p[monomial]}
-                quotient = self._quotient(poly.to_poly(mod.a), poly.to_poly(mod.b))
-                scaled = poly.multiply(poly.multiply(poly.to_poly(quotient), poly.to_poly(mod.b)), c)
+                scaled = poly.multiply(self._whole(mod), c)
                 if scaled and all(p.get(m, 0) == v for m, v in scaled.items()):
                     p = poly.add(p, scaled, -1)
                     p = poly.add(p, {monomial: p[monomial]}, -1)
                     p = poly.add(p, poly.multiply(poly.to_poly(mod.a), c))
         return p
+
+    def _whole(self, mod: ir.Binary) -> Poly:
+        """x // d * d for the remainder x % d."""
+        known = self._wholes.get(mod)
+        if known is None:
+            d = poly.to_poly(mod.b)
+            quotient = self._quotient(poly.to_poly(mod.a), d)
+            known = self._wholes[mod] = poly.multiply(poly.to_poly(quotient), d)
+        return known
 
     def _below(self, rest: Poly, d: Poly) -> bool:
         """True if 0 <= rest < d can be proved."""
@@ -268,8 +276,8 @@ class Simplifier:
         if low < 0:
             return False
         size = poly.constant_value(d)
-        if size is not None and high < size:
-            return True
+        if size is not None and math.isfinite(high):
+            return high < size
         gap = poly.add(poly.add(d, self._symbolic_top(rest), -1), poly.constant(1), -1)
         return self.poly_range(gap)[0] >= 0
 
@@ -386,6 +394,14 @@ class Simplifier:
         return compare(op, a, b)
 
 
+_REMAKE: dict[type, Callable[[Any, tuple[ir.Expr, ...]], ir.Expr]] = {
+    ir.Load: lambda e, kids: ir.Load(e.buffer, kids, e.dtype, e.lanes),
+    ir.Ramp: lambda e, kids: ir.Ramp(kids[0], kids[1], e.lanes),
+    ir.Broadcast: lambda e, kids: ir.Broadcast(kids[0], e.lanes, e.dtype),
+    ir.LaneReduce: lambda e, kids: ir.LaneReduce(e.op, kids[0], e.dtype),
+    ir.Intrinsic: lambda e, kids: ir.Intrinsic(e.instruction, kids, e.dtype, e.lanes),
+}
+"""The nodes that stay what they are when their children become simpler."""
 _INTEGER = frozenset(("add", "sub", "mul", "floordiv", "mod", "tdiv", "tmod", "min", "max", "xor"))
 
 

@@ -395,22 +395,33 @@ class _Machine:
         at = np.meshgrid(*(np.arange(s, s + n) for s, n in zip(start, values.shape, strict=True)), indexing="ij")
         frame.buffer(b).store([i.reshape(-1) for i in at], values.reshape(-1), frame.access_to(b))
 
+    def read_clipped(self, frame: Environment, b: ir.Buffer, start: Sequence[int], extents: Sequence[int]) -> Array:
+        """The region, with 0 beyond the end of a buffer in global memory."""
+        inside = _inside(frame, b, start, extents)
+        part = self.read(frame, b, start, inside)
+        return np.pad(part, [(0, n - k) for n, k in zip(extents, inside, strict=True)])
+
+    def write_clipped(self, frame: Environment, b: ir.Buffer, start: Sequence[int], values: Array) -> None:
+        inside = _inside(frame, b, start, values.shape)
+        self.write(frame, b, start, values[tuple(slice(n) for n in inside)])
+
     def move(self, stmt: ir.Move) -> Plain:
         dst, src = self.region(stmt.dst), self.region(stmt.src)
         parts = self.parts(stmt)
+        read, write = (self.read_clipped, self.write_clipped) if stmt.clipped else (self.read, self.write)
 
         def run(frame: Environment) -> None:
             (to, to_extents), (start, extents) = dst(frame), src(frame)
             if [n for n in to_extents if n != 1] != [n for n in extents if n != 1]:
                 raise VerifyError(f"a region of {extents} is moved to one of {to_extents}")
             if parts is None:
-                values = self.read(frame, stmt.src.buffer, start, extents)
-                self.write(frame, stmt.dst.buffer, to, convert(values, stmt.dst.buffer.dtype).reshape(to_extents))
+                values = read(frame, stmt.src.buffer, start, extents)
+                write(frame, stmt.dst.buffer, to, convert(values, stmt.dst.buffer.dtype).reshape(to_extents))
                 return
             for offset, shape in parts(frame, [n for n in extents if n != 1]):
                 here, there = _spread(offset, shape, to, to_extents), _spread(offset, shape, start, extents)
-                values = self.read(frame, stmt.src.buffer, *there)
-                self.write(frame, stmt.dst.buffer, here[0], convert(values, stmt.dst.buffer.dtype).reshape(here[1]))
+                values = read(frame, stmt.src.buffer, *there)
+                write(frame, stmt.dst.buffer, here[0], convert(values, stmt.dst.buffer.dtype).reshape(here[1]))
 
         return run
 
@@ -534,6 +545,14 @@ def _orders(s: ir.Invoke) -> bool:
     return isinstance(spec, (MbarrierSpec, BarrierSpec)) and not (
         isinstance(spec, BarrierSpec) and spec.among == "cluster"
     )
+
+
+def _inside(frame: Environment, b: ir.Buffer, start: Sequence[int], extents: Sequence[int]) -> list[int]:
+    """The extents of the part of a region that lies inside its buffer, if that is in global memory."""
+    if b.scope is not ir.Scope.GLOBAL:
+        return list(extents)
+    shape = frame.buffer(b).shape
+    return [max(0, min(n, size - s)) for s, n, size in zip(start, extents, shape, strict=True)]
 
 
 def _spread(

@@ -26,7 +26,7 @@ from taskmap.ir.isa.dots import DOT_PRODUCTS
 from taskmap.ir.isa.entry import CPU_ISAS, AtLeast, Instruction, Only, Parameter, Place, at_least, only
 from taskmap.ir.isa.specs import MatMulSpec, MoveSpec, Spec
 from taskmap.ir.target import Target
-from taskmap.ir.types import ALL_DTYPES, DType, f32, f64
+from taskmap.ir.types import ALL_DTYPES, DType, f32, f64, i32
 from taskmap.ir.util.lazy import lazily
 
 __all__ = [
@@ -48,6 +48,20 @@ def _fma(dtype: DType, lanes: int, isa: str) -> Instruction:
     )
 
 
+def _multiply_add(dtype: DType, lanes: int, isa: str) -> Instruction:
+    """A row of an outer product of integers, which wraps."""
+    v = f"{dtype}x{lanes}"
+    return Instruction(
+        name=f"multiply_add_{v}",
+        spec=MatMulSpec(1, lanes, 1, dtype, dtype, dtype),
+        targets=at_least(isa),
+        owner_c=repeat(1, lanes),
+        owner_a=repeat(1, 1),
+        owner_b=repeat(1, lanes),
+        text=f"tm_add_{v}(tm_mul_{v}(tm_splat_{v}({{a}}), {{b}}), {{c}})",
+    )
+
+
 def _move(dtype: DType, lanes: int, isa: str) -> Instruction:
     """A vector load or store, at any address."""
     return Instruction(f"move_{dtype}x{lanes}", MoveSpec(lanes, dtype), at_least(isa), owner_c=repeat(lanes))
@@ -58,6 +72,7 @@ _VECTORS = ((64, "avx512"), (32, "avx2"), (16, "generic"), (8, "generic"), (4, "
 
 CPU_INSTRUCTIONS: tuple[Instruction, ...] = (
     *(_fma(t, size // t.bytes, isa) for t in (f32, f64) for size, isa in _VECTORS if size // t.bytes > 1),
+    *(_multiply_add(i32, size // 4, isa) for size, isa in _VECTORS if size > 4),
     *DOT_PRODUCTS,
     *(_move(t, size // t.bytes, isa) for t in ALL_DTYPES for size, isa in _VECTORS if size // t.bytes > 1),
 )

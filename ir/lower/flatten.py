@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import cast as typed
 
 from taskmap.ir.construct import binary, index, load, product
 from taskmap.ir.lower.conditions import FLAT, NO_DISTRIBUTED_REGISTERS, NO_MAPPED_LOOPS, NO_SPECS, KernelPass, is_flat
 from taskmap.ir.nodes import Allocate, Buffer, Dim, Expr, Invoke, Kernel, Load, Ramp, Region, Stmt, Store, TensorMap
+from taskmap.ir.types import i64
 from taskmap.ir.visit import expr_map, map_body
 
 
+@lru_cache(maxsize=1024)  # requested at each access of a buffer
 def row_major_strides(shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
     """Strides of a dense row-major tensor of ``shape``, in elements."""
     return tuple(product(shape[d + 1 :]) for d in range(len(shape)))
@@ -29,7 +32,7 @@ def address(buffer: Buffer, indices: tuple[Expr, ...]) -> Expr:
     """The address of an element, in elements from the start of the storage; a vector if an index is a ramp."""
     if buffer.layout is not None:
         return typed(Callable[..., Expr], buffer.layout)(*indices)
-    total: Expr = index(buffer.offset)
+    total: Expr | None = None if isinstance(buffer.offset, int) and not buffer.offset else index(buffer.offset)
     step: Expr | None = None
     lanes = 1
     for i, stride in zip(indices, strides_of(buffer), strict=True):
@@ -38,7 +41,12 @@ def address(buffer: Buffer, indices: tuple[Expr, ...]) -> Expr:
             step = scaled if step is None else binary("add", step, scaled)
             lanes = i.lanes
             i = i.base
-        total = binary("add", total, binary("mul", i, stride))
+        part = binary("mul", i, stride)
+        if total is None and part.dtype is i64:
+            total = part
+        else:
+            total = binary("add", index(0) if total is None else total, part)
+    total = index(0) if total is None else total
     return total if step is None else Ramp(total, step, lanes)
 
 

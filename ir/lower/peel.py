@@ -17,7 +17,7 @@ from taskmap.ir.construct import compare, const, constant_value, index
 from taskmap.ir.lower.conditions import FLAT, KernelPass
 from taskmap.ir.nodes import Binary, Body, Compare, Expr, For, If, Kernel, Let, Load, LoopKind, Stmt, Var
 from taskmap.ir.types import boolean, i64
-from taskmap.ir.visit import expr_map, fresh, map_body, substitute, walk_exprs, walk_stmts
+from taskmap.ir.visit import expr_map, fresh, loads_in, map_body, substitute, walk_exprs, walk_stmts
 
 _MOST_CLAMPS = 4
 """With more conditions than this, testing them costs about as much as a gather."""
@@ -78,10 +78,9 @@ class _Clamps:
             return found[1]
 
         strip = expr_map(note)
-        for e in walk_exprs(self.loop.body):
-            if isinstance(e, Load):
-                for i in e.indices:
-                    strip(i)
+        for e in loads_in(self.loop.body):
+            for i in e.indices:
+                strip(i)
 
     def slack(self, e: Expr) -> tuple[Poly, Expr] | None:
         """The slack of a clamp of an index, and that index; None for every other expression."""

@@ -12,7 +12,7 @@ from taskmap.ir.lower.conditions import FLAT, NO_UNROLLED_LOOPS, NO_VECTOR_LOOPS
 from taskmap.ir.lower.vector_widths import Columns, is_addressable
 from taskmap.ir.select.rows import Piece
 from taskmap.ir.target import Target
-from taskmap.ir.visit import fresh, map_body, replace_buffers, stmt_exprs, substitute, walk_exprs, walk_stmts
+from taskmap.ir.visit import fresh, loads_in, map_body, replace_buffers, stmt_exprs, walk_exprs, walk_stmts
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +81,12 @@ def _in_pieces(s: ir.For, pieces: tuple[Piece, ...]) -> Iterator[ir.Stmt]:
     for piece in pieces:
         if piece.lanes == 1:
             tail = ir.Var(s.var.name)
-            body = fresh(substitute(s.body, {s.var: tail + piece.start}))
+            body = fresh(s.body, {s.var: tail + piece.start})
             yield ir.For(tail, index(piece.count), ir.LoopKind.UNROLLED, body, source=s.source)
             continue
         for vector in range(piece.count):
             lane = ir.Var("lane")
-            body = fresh(substitute(s.body, {s.var: lane + (piece.start + vector * piece.lanes)}))
+            body = fresh(s.body, {s.var: lane + (piece.start + vector * piece.lanes)})
             yield ir.For(lane, index(piece.lanes), ir.LoopKind.VECTOR, body, source=s.source)
 
 
@@ -114,9 +114,8 @@ class SpillRegisters(KernelPass):
         for s in walk_stmts(kernel.body):
             if isinstance(s, ir.Store):
                 use(s.buffer, s.indices)
-        for e in walk_exprs(kernel.body):
-            if isinstance(e, ir.Load):
-                use(e.buffer, e.indices)
+        for e in loads_in(kernel.body):
+            use(e.buffer, e.indices)
         spilled = {b: replace(b, scope=ir.Scope.LOCAL) for b, parts in used.items() if _overlap(parts)}
         return replace(kernel, body=replace_buffers(kernel.body, spilled)) if spilled else kernel
 

@@ -14,6 +14,7 @@ from taskmap.ir.builder import Builder, region
 from taskmap.ir.construct import cast, index, ramp, static_size
 from taskmap.ir.errors import LoweringError
 from taskmap.ir.isa.table import CPU_INSTRUCTIONS, Instruction
+from taskmap.ir.lower.clip import clipped_vector
 from taskmap.ir.lower.conditions import NO_SPECS, KernelPass
 from taskmap.ir.lower.flatten import strides_of
 from taskmap.ir.lower.vector_widths import Columns, is_addressable
@@ -87,8 +88,25 @@ class _Lowering:
         with b.grid(names[:outer], extents[:outer], kind) as at:
             for last in self.vectors(b, names[-1], extents[-1], s) if wide else ((),):
                 offsets = (*at, *last)
-                b.emit(_store(s.dst, _spread(s.dst, to, offsets), _load(s.src, *_spread(s.src, from_, offsets))))
+                copy = _store(s.dst, _spread(s.dst, to, offsets), _load(s.src, *_spread(s.src, from_, offsets)))
+                if s.clipped:
+                    self.clipped(b, s, to, from_, offsets, copy)
+                else:
+                    b.emit(copy)
         return b.body()
+
+    def clipped(
+        self, b: Builder, s: Move, to: Sequence[int], from_: Sequence[int], offsets: Sequence[Expr], copy: Store
+    ) -> None:
+        """``copy``, of a vector or an element, if it lies inside global memory; its elements one by one at an edge."""
+        last = offsets[-1] if offsets else None
+        first = [*offsets[:-1], last.base if isinstance(last, Ramp) else last] if last is not None else []
+
+        def at(e: Expr) -> tuple[Sequence[Expr], Sequence[Expr]]:
+            here = [*first[:-1], first[-1] + e] if first else []
+            return _at(s.dst, _spread(s.dst, to, here)), _at(s.src, _spread(s.src, from_, here))
+
+        clipped_vector(b, s, last.lanes if last is not None else 1, at, lambda: b.emit(copy))
 
     def vectors(self, b: Builder, name: str, extent: Dim, s: Move) -> Iterator[tuple[Expr]]:
         """The last dimension's elements, vector by vector; inside loops if the extent is symbolic."""

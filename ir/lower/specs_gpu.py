@@ -12,6 +12,7 @@ Specs local to one thread are left to LowerSpecs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -22,11 +23,12 @@ from taskmap.ir.algebra.fragments import Fragment, fragment, long_dims, matrices
 from taskmap.ir.algebra.mapping import TaskMapping, repeat
 from taskmap.ir.algebra.quotient import along, quotient
 from taskmap.ir.builder import Builder, region
-from taskmap.ir.construct import as_index, call, cast, index, static_size
+from taskmap.ir.construct import as_index, call, cast, constant_value, index, static_size
 from taskmap.ir.errors import LoweringError
 from taskmap.ir.isa.entry import Instruction, Place
 from taskmap.ir.isa.specs import AsyncCopySpec, MatMulSpec, MatrixMoveSpec
 from taskmap.ir.isa.table import INSTRUCTIONS
+from taskmap.ir.lower.clip import clipped_source, clipped_vector
 from taskmap.ir.lower.conditions import NO_SHARED_SPECS, KernelPass
 from taskmap.ir.lower.instructions import torn
 from taskmap.ir.select.tiles import WARP, Tile, choose_tiles
@@ -72,6 +74,7 @@ class _Lowering:
                 return self.divided(s, s.mapping)
             if _owner(s.dst) is not None or _owner(s.src) is not None:
                 return self.distributed(s)
+            return self.local(s)
         if isinstance(s, ir.MatMul) and _owner(s.c) is not None:
             return self.product(s)
         return None
@@ -113,22 +116,39 @@ class _Lowering:
         if s.asynchronous and self.target.capability >= 80:
             instruction = self.async_copy(s, count * size)
             extents = [count if long and d == long[-1] else 1 for d in range(len(s.dst.shape))]
-            b.invoke(instruction, _part(s.dst, starts, extents), _part_like(s.src, s.dst, starts, count, long))
+            to, source = _part(s.dst, starts, extents), _part_like(s.src, s.dst, starts, count, long)
+            if s.clipped:
+                b.invoke(instruction, to, *clipped_source(source, count * size))
+            else:
+                b.invoke(instruction, to, source)
             return
         step = min(count, max(1, _WIDEST // max(size, s.src.buffer.dtype.bytes)))
         step &= -step
         while count % step:
             step //= 2
-        with b.loop("v", count // step, ir.LoopKind.UNROLLED) as v, b.loop("l", step, ir.LoopKind.VECTOR) as lane:
+        with b.loop("v", count // step, ir.LoopKind.UNROLLED) as v:
             at = dict(starts)
             if long:
-                at[long[-1]] = at[long[-1]] + v * step + lane
-            self.element(b, s, at)
+                at[long[-1]] = at[long[-1]] + v * step
+            self.vector(b, s, at, long[-1] if long else None, step)
 
-    def element(self, b: Builder, s: ir.Move, at: dict[int, ir.Expr]) -> None:
-        here = [start + at.get(d, index(0)) for d, start in enumerate(s.dst.start)]
-        there = [start + o for start, o in zip(s.src.start, _spread(s.src, s.dst, at), strict=True)]
-        b.store(s.dst.buffer, here, cast(s.src.buffer[tuple(there)], s.dst.buffer.dtype))
+    def vector(self, b: Builder, s: ir.Move, starts: dict[int, ir.Expr], dim: int | None, lanes: int) -> None:
+        """``lanes`` neighbours along a dimension of the destination, the first one at ``starts``."""
+
+        def at(lane: ir.Expr) -> tuple[list[ir.Expr], list[ir.Expr]]:
+            moved = starts if dim is None else {**starts, dim: starts[dim] + lane}
+            here = [start + moved.get(d, index(0)) for d, start in enumerate(s.dst.start)]
+            return here, [start + o for start, o in zip(s.src.start, _spread(s.src, s.dst, moved), strict=True)]
+
+        def whole() -> None:
+            with b.loop("l", lanes, ir.LoopKind.VECTOR) as lane:
+                here, there = at(lane)
+                b.store(s.dst.buffer, here, cast(s.src.buffer[tuple(there)], s.dst.buffer.dtype))
+
+        if s.clipped:
+            clipped_vector(b, s, lanes, at, whole)
+        else:
+            whole()
 
     def async_copy(self, s: ir.Move, bytes: int) -> Instruction:
         places = s.dst.buffer.scope, s.src.buffer.scope
@@ -139,7 +159,7 @@ class _Lowering:
                 why="cp.async copies from global to shared memory, and converts nothing.",
             )
         for i in self.table:
-            if isinstance(i.spec, AsyncCopySpec) and i.spec == AsyncCopySpec(bytes) and i.targets(self.target):
+            if i.spec == AsyncCopySpec(bytes, s.clipped) and i.targets(self.target):
                 return i
         raise LoweringError(
             f"chunks of {bytes} bytes cannot be copied asynchronously",
@@ -168,12 +188,14 @@ class _Lowering:
         b = Builder(s.source)
         lanes, outer = self.neighbours(s, held, owner)
         names = [f"i{d}" for d in range(len(owner.task_shape))]
-        with (
-            b.mapped(names, outer, self.worker(owner.num_workers)) as at,
-            b.loop("l", lanes, ir.LoopKind.VECTOR) as lane,
-        ):
-            offsets: dict[int, ir.Expr] = dict(enumerate((*at[:-1], at[-1] * lanes + lane)))
-            self.element(b, s, offsets if held is s.dst else _renamed(held, s.dst, offsets))
+        with b.mapped(names, outer, self.worker(owner.num_workers)) as at:
+            last = len(at) - 1
+            offsets: dict[int, ir.Expr] = dict(enumerate((*at[:-1], at[-1] * lanes)))
+            if held is not s.dst:
+                places = _renamed(held, s.dst, {d: index(d) for d in offsets})
+                last = next((d for d, was in places.items() if was == index(last)), -1)
+                offsets = _renamed(held, s.dst, offsets)
+            self.vector(b, s, offsets, last if last in offsets else None, lanes)
         return b.body()
 
     def neighbours(self, s: ir.Move, held: ir.Region, owner: TaskMapping) -> tuple[int, TaskMapping]:
@@ -243,6 +265,24 @@ class _Lowering:
             dims = dict(zip(long_dims(_shape(held)), long_dims(_shape(memory)), strict=True))
             if found.along in dims and not torn(memory, dims[found.along], spec.columns, 16 // held.buffer.dtype.bytes):
                 return shape
+        return None
+
+    def local(self, s: ir.Move) -> ir.Body | None:
+        """A thread's own copy between registers and memory, in vectors along a dimension contiguous in both; None if
+        there is none."""
+        if {s.dst.buffer.scope, s.src.buffer.scope} <= {ir.Scope.REGISTER} or not _sizes_known(s.dst):
+            return None
+        places = _renamed(s.dst, s.src, {d: index(d) for d in range(len(s.dst.shape))})
+        for there, here in ((t, int(constant_value(d) or 0)) for t, d in places.items()):
+            size = max(s.dst.buffer.dtype.bytes, s.src.buffer.dtype.bytes)
+            lanes = math.gcd(_shape(s.dst)[here], _WIDEST // size)
+            if lanes > 1 and not torn(s.dst, here, lanes) and not torn(s.src, there, lanes):
+                counts = {d: n // lanes if d == here else n for d, n in enumerate(_shape(s.dst)) if n != 1}
+                b = Builder(s.source)
+                with b.grid([f"m{d}" for d in counts], list(counts.values()), ir.LoopKind.UNROLLED) as at:
+                    starts = {d: i * lanes if d == here else i for d, i in zip(counts, at, strict=True)}
+                    self.vector(b, s, starts, here, lanes)
+                return b.body()
         return None
 
     # Products
@@ -484,6 +524,10 @@ def _shape(r: ir.Region) -> tuple[int, ...]:
     if None in shape:
         raise LoweringError(f"threads cannot divide a part of {r.buffer!r}", why="its size is symbolic.")
     return shape  # type: ignore[return-value]  # no None is in it
+
+
+def _sizes_known(r: ir.Region) -> bool:
+    return all(static_size(n) is not None for n in r.shape)
 
 
 def _part(r: ir.Region, offsets: dict[int, ir.Expr], extents: Sequence[int]) -> ir.Region:

@@ -16,7 +16,7 @@ from taskmap.ir.lower.common_indices import is_index
 from taskmap.ir.lower.conditions import NO_UNROLLED_LOOPS, NO_VECTOR_LOOPS, NOTHING_DECIDED, KernelPass
 from taskmap.ir.nodes import Binary, Body, Expr, For, If, Kernel, Let, LoopKind, Stmt, Var
 from taskmap.ir.types import i64
-from taskmap.ir.visit import expr_map, fresh, map_body, map_stmt_exprs, substitute
+from taskmap.ir.visit import expr_map, fresh, map_body, map_stmt_exprs
 from taskmap.ir.workers import worker_extents
 
 
@@ -63,7 +63,10 @@ def _stmt(s: Stmt, simplifier: Simplifier, names: bool) -> Body:
             simplifier.replace(s.var, const(0, i64))
             return _body(s.body, simplifier, names)
         simplifier.bind(s.var, extent)
-        return (replace(s, extent=extent, body=_body(s.body, simplifier, names)),)
+        shared = None if s.shared is None else simplifier(s.shared)
+        if shared is not None and constant_value(shared):
+            shared = None
+        return (replace(s, extent=extent, shared=shared, body=_body(s.body, simplifier, names)),)
     if isinstance(s, If):
         cond = simplifier(s.cond)
         known = constant_value(cond)
@@ -117,7 +120,7 @@ class Unroll(KernelPass):
                 return (replace(s, kind=LoopKind.SERIAL),)
             copies: list[Stmt] = []
             for k in range(int(extent)):
-                copies.extend(fresh(substitute(s.body, {s.var: index(k)})))
+                copies.extend(fresh(s.body, {s.var: index(k)}))
             return tuple(copies)
 
         return replace(kernel, body=map_body(kernel.body, one))

@@ -161,17 +161,24 @@ def barrier() -> None:
 
 
 def move(
-    dst: Region | Buffer, src: Region | Buffer, *, by: OnWorker[TaskMapping] | None = None, asynchronous: bool = False
+    dst: Region | Buffer,
+    src: Region | Buffer,
+    *,
+    by: OnWorker[TaskMapping] | None = None,
+    asynchronous: bool = False,
+    clipped: bool = False,
 ) -> None:
     """dst = src, element by element: a spec that lowering decomposes.
 
     by: on a GPU, mapping.on(thread): each worker copies its tasks, which are chunks of the region. asynchronous: with
-    cp.async, if the target has it.
+    cp.async, if the target has it. clipped: elements beyond the end of a buffer in global memory are read as 0, and not
+    written.
     """
     if by is not None and not isinstance(by, OnWorker):
         raise TypeError(f"move(by=...) takes mapping.on(worker), not {by!r}")
     mapping, worker = (None, None) if by is None else (by.mapping, as_index(by.worker))
-    _current("move()").builder.move(dst, src, mapping=mapping, worker=worker, asynchronous=asynchronous)
+    b = _current("move()").builder
+    b.move(dst, src, mapping=mapping, worker=worker, asynchronous=asynchronous, clipped=clipped)
 
 
 def matmul(c: Region | Buffer, a: Region | Buffer, b: Region | Buffer) -> None:

@@ -94,7 +94,8 @@ def _body(body: ir.Body, place: _Place) -> Iterator[BufferAccess]:
             yield from _body(stmt.then, place.assume(stmt.cond, True))
             yield from _body(stmt.orelse, place.assume(stmt.cond, False))
         elif isinstance(stmt, ir.Move):
-            yield from _regions(stmt, (stmt.dst, stmt.src), place)
+            inside = (r for r in (stmt.dst, stmt.src) if not (stmt.clipped and r.buffer.scope is ir.Scope.GLOBAL))
+            yield from _regions(stmt, tuple(inside), place)
         elif isinstance(stmt, ir.MatMul):
             yield from _regions(stmt, (stmt.c, stmt.a, stmt.b), place)
         elif isinstance(stmt, ir.Invoke):

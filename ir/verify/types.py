@@ -185,10 +185,9 @@ def _indices(stmt: ir.Stmt, rank: int, indices: tuple[ir.Expr, ...], text: str) 
 def control(kernel: ir.Kernel) -> Iterator[Violation]:
     """Conditions are scalar bools; extents and workers are scalar i64."""
     for stmt in walk_stmts(kernel.body):
-        if isinstance(stmt, ir.If) and (stmt.cond.dtype, stmt.cond.lanes) != (boolean, 1):
-            yield Violation(
-                f"the condition is {stmt.cond.dtype} with {stmt.cond.lanes} lanes, not a scalar bool.", stmt
-            )
+        cond = stmt.cond if isinstance(stmt, ir.If) else stmt.shared if isinstance(stmt, ir.For) else None
+        if cond is not None and (cond.dtype, cond.lanes) != (boolean, 1):
+            yield Violation(f"the condition is {cond.dtype} with {cond.lanes} lanes, not a scalar bool.", stmt)
         if isinstance(stmt, (ir.For, ir.MappedFor)):
             number = stmt.extent if isinstance(stmt, ir.For) else stmt.worker
             if (number.dtype, number.lanes) != (i64, 1):

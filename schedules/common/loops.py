@@ -4,19 +4,34 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from taskmap.ir.builder import Builder
-from taskmap.ir.construct import index, product, static_size
+from taskmap.ir.construct import compare, index, product, static_size
 from taskmap.ir.nodes import Dim, Expr, LoopKind
 from taskmap.schedules.common.inline import Inliner
 
 Element = Callable[[Expr, Inliner, int, Expr], None]
 """The body of a vector loop: body(index, values, width, lane)."""
+Shared = bool | Expr
+"""Decides if threads share a loop; a condition on symbolic sizes is evaluated when the kernel runs."""
+
+
+def worth_sharing(work: Dim, least: int) -> Shared:
+    """True if a loop of ``work`` operations is long enough for several threads: at least ``least``."""
+    known = static_size(work)
+    return known >= least if known is not None else compare("ge", index(work), index(least))
+
+
+def shared_loop(b: Builder, name: str, extent: Dim, shared: Shared) -> AbstractContextManager[Expr]:
+    """A loop whose iterations threads share if ``shared`` is true."""
+    if isinstance(shared, bool):
+        return b.loop(name, extent, LoopKind.PARALLEL if shared else LoopKind.SERIAL)
+    return b.loop(name, extent, LoopKind.PARALLEL, shared=shared)
 
 
 def vector_loop(
-    b: Builder, name: str, extent: Dim, lanes: int, values: Inliner, body: Element, kind: LoopKind = LoopKind.SERIAL
+    b: Builder, name: str, extent: Dim, lanes: int, values: Inliner, body: Element, shared: Shared = False
 ) -> None:
     """Calls body(i, values, width, lane) for i in [0, extent), ``lanes`` at a time. The rest runs in halving widths, or
     one by one if the extent is symbolic. The body stands inside a vector loop of ``width`` over ``lane``; for a scalar
@@ -25,12 +40,12 @@ def vector_loop(
     if size is not None:
         start = 0
         for count, width in column_groups(size, lanes):
-            _vectors(b, name, start, count, width, values, body, kind if start == 0 else LoopKind.SERIAL)
+            _vectors(b, name, start, count, width, values, body, shared if start == 0 else False)
             start += count * width
         return
     whole = index(extent) // lanes
     if lanes > 1:
-        _vectors(b, name, 0, whole, lanes, values, body, kind)
+        _vectors(b, name, 0, whole, lanes, values, body, shared)
     rest = index(extent) - whole * lanes if lanes > 1 else index(extent)
     with b.loop(f"{name}_tail", rest) as i:
         values.bind(i, lanes if lanes > 1 else extent)
@@ -38,7 +53,7 @@ def vector_loop(
 
 
 def _vectors(
-    b: Builder, name: str, start: int, count: Dim, width: int, values: Inliner, body: Element, kind: LoopKind
+    b: Builder, name: str, start: int, count: Dim, width: int, values: Inliner, body: Element, shared: Shared
 ) -> None:
     """``count`` vectors of ``width`` lanes from ``start`` on."""
     if width == 1:
@@ -46,7 +61,7 @@ def _vectors(
             values.bind(i, count)
             body(i + start, values.nested(), 1, index(0))
         return
-    with b.loop(name, count, kind) as i:
+    with shared_loop(b, name, count, shared) as i:
         values.bind(i, count)
         inner = values.nested()
         with b.loop(f"{name}_lane", width, LoopKind.VECTOR) as lane:
@@ -86,10 +101,10 @@ def column_groups(columns: int, lanes: int) -> list[tuple[int, int]]:
 
 @contextmanager
 def parallel_grid(
-    b: Builder, names: Sequence[str], extents: Sequence[Dim], values: Inliner, parallel: bool, enough: int
+    b: Builder, names: Sequence[str], extents: Sequence[Dim], values: Inliner, shared: Shared, enough: int
 ) -> Iterator[tuple[Expr, ...]]:
-    """Nested loops, the outer ones collapsed into one parallel loop until it has ``enough`` iterations; a symbolic
-    extent is assumed to be 1."""
+    """Nested loops, the outer ones collapsed into one that threads may share until it has ``enough`` iterations; a
+    symbolic extent is assumed to be 1."""
     if not extents:
         yield ()
         return
@@ -97,7 +112,7 @@ def parallel_grid(
     while fused < len(extents) and math.prod(static_size(n) or 1 for n in extents[:fused]) < enough:
         fused += 1
     total = product(extents[:fused])
-    with b.loop("task", total, LoopKind.PARALLEL if parallel else LoopKind.SERIAL) as t:
+    with shared_loop(b, "task", total, shared) as t:
         values.bind(t, total)
         outer: list[Expr] = []
         for d in range(fused):

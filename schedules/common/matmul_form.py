@@ -125,7 +125,7 @@ class MatmulForm:
         free = tuple(name for name, d in zip(_NAMES, extents, strict=True) if static_size(d) is None)
         summed = next(v for v, d in c.k if static_size(d) != 1)
         left, right = _read(c.a, summed), _read(c.b, summed)
-        if left is None or right is None:
+        if left is None or right is None or not (left.buffer.dtype.is_float and right.buffer.dtype.is_float):
             return None
         if packed_group(task, c) > 1:
             return None

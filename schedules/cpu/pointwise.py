@@ -11,24 +11,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
 
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import product, static_size
-from taskmap.ir.nodes import Buffer, Call, Dim, Expr, Kernel, LoopKind, Reduce, Var
+from taskmap.ir.nodes import Buffer, Call, Dim, Expr, Kernel, Reduce, Var
 from taskmap.ir.printer import print_dim
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.ir.visit import walk_exprs
 from taskmap.schedules.common.access import MemoryStep, accesses, merged_axes, require_pointwise, storage_order
 from taskmap.schedules.common.inline import Inliner
-from taskmap.schedules.common.loops import parallel_grid, vector_loop
+from taskmap.schedules.common.loops import Shared, parallel_grid, vector_loop, worth_sharing
 from taskmap.schedules.common.positions import position_of, positions_in, store_outputs
 from taskmap.schedules.common.segments import Segments, find_segments
 from taskmap.schedules.common.transpose_domain import find_transpose
 from taskmap.schedules.cpu.support.kernels import kernel_of
 from taskmap.schedules.cpu.transpose import emit_transpose
 
-_PARALLEL_ABOVE = 20_000
+_SHARED_FROM = 20_000
+"""The least number of operations (see ``work``) for which several threads are faster than one."""
 _TASKS_PER_CORE = 8
 
 
@@ -47,20 +50,20 @@ def schedule_pointwise(task: Task, target: Target) -> Kernel:
     lanes = target.lanes(vector_bytes(task))
     b = Builder()
     values = Inliner(task, b)
-    parallel = (work(task, domain.shape) or _PARALLEL_ABOVE) >= _PARALLEL_ABOVE
+    shared = worth_sharing(work(task, domain.shape), _SHARED_FROM)
     transpose = find_transpose(task, axes, runs, extents, walks)
     if transpose is not None:
-        tile = emit_transpose(b, values, transpose, domain, runs, extents, lanes, parallel, target, task.outputs)
+        tile = emit_transpose(b, values, transpose, domain, runs, extents, lanes, shared, target, task.outputs)
         return kernel_of(task, b, f"cpu.transpose({_product(extents)}, tile={tile}, lanes={lanes})")
     pieces = find_segments(task, axes, domain)
     if pieces is not None:
-        segmented = _Segmented(task, target, domain, axes, pieces, lanes, parallel)
+        segmented = _Segmented(task, target, domain, axes, pieces, lanes, shared)
         segmented.emit(b, values, runs, extents)
         return kernel_of(task, b, f"cpu.pointwise({_product(extents)}, lanes={lanes}, {segmented.note})")
     best = best_vector_run(runs, extents, walks, lanes)
     order = [r for r in range(len(runs)) if r != best] + ([best] if runs else [])
     runs, extents = [runs[r] for r in order], [extents[r] for r in order]
-    _nest(b, values, domain, runs, extents, lanes, parallel, target, task.outputs)
+    _nest(b, values, domain, runs, extents, lanes, shared, target, task.outputs)
     return kernel_of(task, b, f"cpu.pointwise({_product(extents)}, lanes={lanes})")
 
 
@@ -100,7 +103,7 @@ def _nest(
     runs: Sequence[Sequence[int]],
     extents: Sequence[Dim],
     lanes: int,
-    parallel: bool,
+    shared: Shared,
     target: Target,
     outputs: Sequence[Buffer],
     box: _Box | None = None,
@@ -114,12 +117,11 @@ def _nest(
         element((), (), values)
         return
     if len(runs) == 1:
-        kind = LoopKind.PARALLEL if parallel else LoopKind.SERIAL
-        vector_loop(b, "v", extents[0], lanes, values, lambda i, local, *_: element((), (i,), local), kind)
+        vector_loop(b, "v", extents[0], lanes, values, lambda i, local, *_: element((), (i,), local), shared)
         return
     names = [f"o{r}" for r in range(len(runs) - 1)]
     enough = _TASKS_PER_CORE * target.cores
-    with parallel_grid(b, names, extents[:-1], values, parallel, enough) as outer:
+    with parallel_grid(b, names, extents[:-1], values, shared, enough) as outer:
         inside = values.nested()
         vector_loop(b, "v", extents[-1], lanes, inside, lambda i, local, *_: element(outer, (i,), local))
 
@@ -134,7 +136,7 @@ class _Segmented:
     axes: tuple[Var, ...]
     pieces: Segments
     lanes: int
-    parallel: bool
+    shared: Shared
 
     @property
     def note(self) -> str:
@@ -158,7 +160,7 @@ class _Segmented:
         """Every segment in turn, inside the loops over the other axes."""
         names = [f"o{r}" for r in range(len(runs) - 1)]
         enough = _TASKS_PER_CORE * self.target.cores
-        with parallel_grid(b, names, extents[:-1], values, self.parallel, enough) as outer:
+        with parallel_grid(b, names, extents[:-1], values, self.shared, enough) as outer:
             for first, length in self.pieces.pieces:
 
                 def element(
@@ -181,9 +183,9 @@ class _Segmented:
         extents = [product([shape[a] for a in run]) for run in runs]
         best = best_vector_run(runs, extents, walks, self.lanes)
         order = [r for r in range(len(runs)) if r != best] + ([best] if runs else [])
-        parallel = self.parallel and (work(self.task, shape) or _PARALLEL_ABOVE) >= _PARALLEL_ABOVE
+        shared = self.shared if self.shared is False else worth_sharing(work(self.task, shape), _SHARED_FROM)
         _nest(
-            b, values, domain, [runs[r] for r in order], [extents[r] for r in order], self.lanes, parallel, self.target,
+            b, values, domain, [runs[r] for r in order], [extents[r] for r in order], self.lanes, shared, self.target,
             self.task.outputs, _Box(replace(domain, shape=shape), axis, first),
         )  # fmt: skip
 
@@ -214,21 +216,30 @@ def vector_bytes(task: Task) -> int:
     return max((s.out.dtype.bytes for s in task.stages), default=4)
 
 
-def work(task: Task, shape: Sequence[Dim]) -> int | None:
-    """A rough count of a task's scalar operations, None if a size is symbolic; a function call counts as ten."""
-    size = static_size(product(shape))
-    if size is None:
-        return None
-    total = 0
+def work(task: Task, shape: Sequence[Dim]) -> Dim:
+    """A rough count of a task's scalar operations on a domain of ``shape``; a function call counts as ten."""
+    size = product(shape)
+    counts: dict[Dim, int] = {}
     for stage in task.stages:
-        here = static_size(product(stage.shape))
-        if here is None:
-            return None
-        reduced = 1
+        elements = _smaller(product(stage.shape), size)
+        extents: list[Dim] = []
         calls = 1
         for e in walk_exprs(stage.body):
             if isinstance(e, Reduce):
-                reduced *= static_size(product([d for _, d in e.axes])) or 1024
+                extents += [n for _, n in e.axes]
             calls += 10 * isinstance(e, Call)
-        total += min(here, size) * reduced * calls
-    return max(total, size)
+        each = product([elements, *extents])
+        known = static_size(each)
+        each, times = (each, calls) if known is None else (1, known * calls)
+        counts[each] = counts.get(each, 0) + times
+    if counts.keys() <= {1} and (known := static_size(size)) is not None:
+        return max(counts.get(1, 0), known)
+    return reduce(add, (product([each, times]) for each, times in counts.items()))
+
+
+def _smaller(a: Dim, b: Dim) -> Dim:
+    """The smaller of two sizes; of one that is symbolic and one that is not, the latter."""
+    known, other = static_size(a), static_size(b)
+    if known is not None and other is not None:
+        return min(known, other)
+    return a if known is not None or other is None else b

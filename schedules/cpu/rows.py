@@ -26,14 +26,14 @@ from taskmap.ir.types import i64
 from taskmap.ir.visit import walk_exprs
 from taskmap.schedules.common.access import require_count
 from taskmap.schedules.common.inline import Inliner, Reader
-from taskmap.schedules.common.loops import parallel_grid
+from taskmap.schedules.common.loops import parallel_grid, worth_sharing
 from taskmap.schedules.common.positions import positions_in
 from taskmap.schedules.common.row_domain import RowDomain, Rows, is_exact, reductions_of, row_length, same_shape
 from taskmap.schedules.cpu.pointwise import vector_bytes, work
 from taskmap.schedules.cpu.reduce import Reduction, RowLoop
 from taskmap.schedules.cpu.support.kernels import kernel_of
 
-_PARALLEL_ABOVE = 20_000
+_SHARED_FROM = 20_000
 _ROW_BUFFER_BYTES = 128 << 10
 _LONG_ROW = 1 << 16
 
@@ -68,13 +68,13 @@ class _Plan:
         level = self.frame.depths()
         values = Inliner(self.task, self.b)
         kept = self.frame.kept()
-        parallel = (work(self.task, full.shape) or _PARALLEL_ABOVE) >= _PARALLEL_ABOVE
         count = static_size(product([full.shape[d] for d in self.rows.kept]))
         length = static_size(row_length(self.rows))
         self.alone = count is not None and count < 2 * self.target.cores and (length or 0) >= _LONG_ROW
+        shared = False if self.alone else worth_sharing(work(self.task, full.shape), _SHARED_FROM)
         extents = [full.shape[d] for d in kept]
         names = [f"r{d}" for d in kept]
-        with parallel_grid(self.b, names, extents, values, parallel and not self.alone, 8 * self.target.cores) as at:
+        with parallel_grid(self.b, names, extents, values, shared, 8 * self.target.cores) as at:
             position: list[Expr] = [index(0)] * full.rank
             for d, i in zip(kept, at, strict=True):
                 position[d] = i

@@ -18,10 +18,10 @@ from taskmap.ir.visit import walk_exprs
 from taskmap.schedules.common.access import require_count, storage_order
 from taskmap.schedules.common.epilogue import Epilogue
 from taskmap.schedules.common.inline import Inliner, combine
-from taskmap.schedules.common.loops import parallel_grid, vector_loop
+from taskmap.schedules.common.loops import parallel_grid, vector_loop, worth_sharing
 from taskmap.schedules.cpu.support.kernels import kernel_of
 
-_PARALLEL_ABOVE = 10_000
+_SHARED_FROM = 10_000
 """Elements; a smaller scan is finished before another thread has started."""
 
 
@@ -87,11 +87,10 @@ def schedule_scan(task: Task, target: Target) -> Kernel | None:
             result = b.let("prefix", cast(total[0], scan.reduce.dtype))
             Epilogue(task, stage, scan.reduce, b).element(inside, result, place)
 
-    elements = static_size(product(stage.shape))
-    parallel = bool(others) and (elements is None or elements >= _PARALLEL_ABOVE)
+    shared = worth_sharing(product(stage.shape), _SHARED_FROM) if others else False
     sizes: list[Dim] = [stage.shape[d] for d in others]
     names = [f"o{d}" for d in others]
-    with parallel_grid(b, names, sizes, values, parallel, 8 * target.cores) as outer:
+    with parallel_grid(b, names, sizes, values, shared, 8 * target.cores) as outer:
         at = dict(zip(others, outer, strict=True))
         if inner is None:
             walk(at, values.nested())

@@ -25,12 +25,12 @@ from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.schedules.common.access import storage_order
 from taskmap.schedules.common.inline import Inliner
-from taskmap.schedules.common.loops import parallel_grid, vector_loop
+from taskmap.schedules.common.loops import parallel_grid, vector_loop, worth_sharing
 from taskmap.schedules.common.scatter_domain import ScatterDomain, find_scatter
 from taskmap.schedules.cpu.pointwise import vector_bytes
 from taskmap.schedules.cpu.support.kernels import kernel_of
 
-_PARALLEL_ABOVE = 20_000
+_SHARED_FROM = 20_000
 _TASKS_PER_CORE = 2
 
 
@@ -81,17 +81,16 @@ class _Plan:
         order = [d for d in storage_order(stage.out) if static_size(stage.shape[d]) != 1]
         inner = order[-1] if order and order[-1] in frame.followed else None
         outer = [d for d in storage_order(stage.out) if d in frame.followed and d != inner]
-        size = static_size(product([*stage.shape, *(n for _, n in frame.e.axes)]))
-        parallel = size is None or self.work() >= _PARALLEL_ABOVE
-        large = inner is not None or (static_size(product(stage.shape)) or _PARALLEL_ABOVE) >= _PARALLEL_ABOVE
-        shares = self.shares(outer, inner) if parallel and large else _Shares()
+        shared = worth_sharing(self.work(), _SHARED_FROM)
+        large = inner is not None or (static_size(product(stage.shape)) or _SHARED_FROM) >= _SHARED_FROM
+        shares = self.shares(outer, inner) if shared is not False and large else _Shares()
         blocks = 1 if not shares.width or inner is None else ceil_div(stage.shape[inner], shares.width)
         values = Inliner(task, b)
         extents: list[Dim] = [*(stage.shape[d] for d in outer), shares.ranges, blocks]
         names = [*(f"o{d}" for d in outer), "range", "block"]
         enough = _TASKS_PER_CORE * self.target.cores
         together = inner is not None or shares.ranges == 1
-        with parallel_grid(b, names, extents, values, parallel, enough) as at:
+        with parallel_grid(b, names, extents, values, shared, enough) as at:
             *left, number, block = at
             start, count = self.positions(shares, number, values)
             first = values.simplifier(block * shares.width)
@@ -103,7 +102,7 @@ class _Plan:
         if not together:
             whole = [stage.shape[d] for d in outer]
             names = [f"p{d}" for d in outer]
-            with parallel_grid(b, names, whole, values, parallel, enough) as at:
+            with parallel_grid(b, names, whole, values, shared, enough) as at:
                 self.put_where_covered(_Part(dict(zip(outer, at, strict=True))), values)
         shape = "x".join(map(print_dim, stage.shape))
         note = f"cpu.scatter({shape}, {frame.e.op}, ranges={shares.ranges}, lanes={self.lanes}, order=source)"
@@ -115,9 +114,10 @@ class _Plan:
         guards = [at < frame.extent(d) for d, at in part.place.items() if not frame.covers(d)]
         self.guarded(guards, lambda: self.put(part, values.nested()))
 
-    def work(self) -> int:
-        sizes = (product(self.frame.stage.shape), product([n for _, n in self.frame.e.axes]))
-        return sum(static_size(n) or 0 for n in sizes)
+    def work(self) -> Dim:
+        """The number of elements written and read."""
+        here, read = product(self.frame.stage.shape), product([n for _, n in self.frame.e.axes])
+        return here + read
 
     def shares(self, outer: list[int], inner: int | None) -> _Shares:
         """As many parts as keep all cores busy if the outer dimensions alone do not: ranges of the data first."""

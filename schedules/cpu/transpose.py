@@ -19,7 +19,7 @@ from taskmap.ir.target import Target
 from taskmap.ir.visit import substitute
 from taskmap.schedules.common.access import MemoryStep
 from taskmap.schedules.common.inline import Inliner
-from taskmap.schedules.common.loops import parallel_grid, vector_loop
+from taskmap.schedules.common.loops import Shared, parallel_grid, vector_loop
 from taskmap.schedules.common.positions import position_of, store_outputs
 from taskmap.schedules.common.transpose_domain import Transpose
 
@@ -35,7 +35,7 @@ def emit_transpose(
     runs: Sequence[Sequence[int]],
     extents: Sequence[Dim],
     lanes: int,
-    parallel: bool,
+    shared: Shared,
     target: Target,
     outputs: Sequence[Buffer],
 ) -> str:
@@ -45,7 +45,7 @@ def emit_transpose(
     others = [r for r in range(len(runs)) if r not in (t.along, t.across)]
     tiles = [ceil_div(extents[t.along], rows), ceil_div(extents[t.across], columns)]
     names = [*(f"o{r}" for r in others), "tile_a", "tile_b"]
-    grid = parallel_grid(b, names, [*(extents[r] for r in others), *tiles], values, parallel, 8 * target.cores)
+    grid = parallel_grid(b, names, [*(extents[r] for r in others), *tiles], values, shared, 8 * target.cores)
     with grid as (*outer, tile_a, tile_b):
         inside = values.nested()
         a0, a_count = _tile(b, inside, tile_a, extents[t.along], rows)

@@ -19,7 +19,7 @@ from taskmap.graph.analysis.placement import row_major
 from taskmap.graph.build import same_dim
 from taskmap.graph.fusion.planning import Group
 from taskmap.graph.importers.onnx.read.assumptions import Check
-from taskmap.graph.importers.onnx.read.elements import held_in, to_held, to_torch
+from taskmap.graph.importers.onnx.read.elements import STRING, held_in, to_held, to_torch
 from taskmap.graph.importers.onnx.read.values import Tensor
 from taskmap.graph.importers.torch.types import dtype_of
 from taskmap.ir.analysis.cost import bytes_moved, operations
@@ -38,13 +38,15 @@ _NOTHING = Binding(0, (), 0, {}, {}, (), (), (), (), ())
 @dataclass(frozen=True, slots=True, eq=False)
 class GraphRecord:
     """A complete graph and its compilation (None if it computes nothing). ``shapes``: of its inputs; None accepts all
-    sizes that meet ``checks``. ``forms``: the sizes with names of their own, or with one value."""
+    sizes that meet ``checks``. ``forms``: the sizes with names of their own, or with one value. ``values``: as in
+    PlanRecord."""
 
     segment: Segment
     compilation: Compilation | None
     shapes: tuple[tuple[int, ...], ...] | None
     checks: tuple[Check, ...] = ()
     forms: Mapping[Var, Expr] = field(default_factory=dict)
+    values: tuple[tuple[int, str], ...] = ()
 
 
 def recorded(graph: GraphRecord, weight: AddWeight) -> PlanRecord:
@@ -103,6 +105,7 @@ class _Recorder:
             launch=launches,
             schedules=schedules,
             work=work,
+            values=self.graph.values,
         )
 
     def _dims(self) -> tuple[tuple[Var, DimSource], ...]:
@@ -147,6 +150,8 @@ class _Recorder:
         """The source of a model output."""
         if not isinstance(value, Tensor):
             raise UnsupportedError("the model cannot be archived", why="one of its outputs is not a tensor.")
+        if value.elem == STRING:
+            raise UnsupportedError("the model cannot be archived", why="one of its outputs is a tensor of strings.")
         kind, place = self.graph.segment.lookup.places.get(value, ("known", 0))
         held = held_in(value.elem)
         if kind == "input":

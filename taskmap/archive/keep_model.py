@@ -6,9 +6,11 @@ import json
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import onnx
 from google.protobuf.message import DecodeError
+from numpy.typing import NDArray
 from onnx import AttributeProto, GraphProto, TensorProto
 
 from taskmap.archive.graph import GraphRecord
@@ -19,11 +21,13 @@ from taskmap.backend.cpu.compile import team_file
 from taskmap.backend.cpu.team import PARALLEL
 from taskmap.backend.store.inventory import stored_objects
 from taskmap.compile.session import Compilation, Fallback
+from taskmap.graph.importers.onnx.read.elements import to_held
 from taskmap.ir.errors import TaskmapError, UnsupportedError
 from taskmap.onnx.kept_models import SYMBOL, Request, stamps
 from taskmap.onnx.model import OnnxModel
 from taskmap.targets.cpu import CpuPlatform
 
+Array = NDArray[Any]
 _log = logging.getLogger(__name__)
 
 
@@ -39,9 +43,9 @@ def keep(
     files: Mapping[str, list[int] | None],
     model: OnnxModel,
     record: Sequence[Compilation | Fallback],
-    shapes: Sequence[tuple[int, ...]],
+    inputs: Mapping[str, Array],
 ) -> bool:
-    """Keep a model that has run on inputs of these shapes, if an archive can hold it; ``files``: its source files.
+    """Keep a model that has run on these inputs, if an archive can hold it; ``files``: its source files.
 
     Errors are not raised, because the model has already run.
     """
@@ -51,7 +55,7 @@ def keep(
         platform = session.platform
         assert isinstance(platform, CpuPlatform)
         check_archivable(model.model)
-        graph = _graph(model, record, tuple(shapes))
+        graph = _graph(model, record, [inputs[port.name] for port in model.inputs])
 
         def binaries(needed: Collection[str]) -> list[Binary]:
             objects = stored_objects(platform.store.path)
@@ -79,22 +83,22 @@ def _write(writer: ArchiveWriter, path: Path) -> None:
     writer.write(path, {})
 
 
-def _graph(
-    model: OnnxModel, record: Sequence[Compilation | Fallback], shapes: tuple[tuple[int, ...], ...]
-) -> GraphRecord:
+def _graph(model: OnnxModel, record: Sequence[Compilation | Fallback], inputs: Sequence[Array]) -> GraphRecord:
     """The model's single graph. Raises UnsupportedError if there are several."""
     program = model.program
-    valued = [model.inputs[i].name for point, _ in program.roots.values() for i in sorted(point.valued)]
+    deciding = sorted({i for point, _ in program.roots.values() for i in point.valued})
     segments = program.segments()
-    check_segments(segments, valued)
+    check_segments(segments, ())
     if len(segments) != 1:
         raise UnsupportedError("the model is several graphs")
     (segment,) = segments
     compiled = {id(c.imported): c for c in record if isinstance(c, Compilation)}
     compilation = None if segment.graph is None else compiled[id(segment.graph)]
+    elems = [0 if port.type is None else port.type.elem for port in model.inputs]
+    values = tuple((i, to_held(inputs[i], elems[i]).tobytes().hex()) for i in deciding)
     if segment.guard is not None:
-        return GraphRecord(segment, compilation, None, tuple(segment.guard.checks), segment.guard.forms)
-    return GraphRecord(segment, compilation, shapes)
+        return GraphRecord(segment, compilation, None, tuple(segment.guard.checks), segment.guard.forms, values)
+    return GraphRecord(segment, compilation, tuple(x.shape for x in inputs), values=values)
 
 
 def _tensors(graph: GraphProto) -> Iterator[TensorProto]:

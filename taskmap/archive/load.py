@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taskmap import __version__
-from taskmap.archive.conditions import refusal_of
 from taskmap.archive.file import WEIGHTS, ArchiveFile, digest
 from taskmap.archive.machine import default_threads, difference, have_openmp
 from taskmap.archive.manifest import (
@@ -42,8 +41,11 @@ from taskmap.onnx.named_inputs import as_array, in_order
 # An archive for the CPU need not wait for imports that only GPUs need.
 _cuda_place: Callable[..., Place] = lazily("taskmap.archive.cuda", "cuda_place")
 _sim_place: Callable[..., Place] = lazily("taskmap.archive.sim", "sim_place")
+_refusal_of: Callable[[Manifest, Sequence[Sequence[int]]], str] = lazily("taskmap.archive.conditions", "refusal_of")
 
 Array = NDArray[Any]
+_Key = tuple[tuple[Shape, ...], tuple[str, ...]]
+"""Shapes of the inputs, and the values of those that decide."""
 _CACHE_LINE = 64
 _MOST_SHAPES = 4096
 _HELD = {
@@ -78,7 +80,8 @@ class ArchivedModel:
     _weights: memoryview = field(init=False, repr=False)
     _sizes: tuple[PlanSizes, ...] = field(init=False, repr=False)
     _runs: dict[int, Executable] = field(init=False, repr=False, default_factory=dict)
-    _ready: dict[tuple[Shape, ...], _Ready] = field(init=False, repr=False, default_factory=dict)
+    _ready: dict[_Key, _Ready] = field(init=False, repr=False, default_factory=dict)
+    _deciding: tuple[int, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         m = self.manifest
@@ -87,6 +90,7 @@ class ArchivedModel:
             self._sizes = sound_plans(m)
         except ValueError as error:
             raise self.file.error("contradicts itself", str(error)) from error
+        self._deciding = tuple(sorted({i for plan in m.plans for i, _ in plan.values}))
 
     @property
     def inputs(self) -> tuple[PortRecord, ...]:
@@ -102,17 +106,19 @@ class ArchivedModel:
         """The outputs, for inputs given in order, by name, or as one mapping from names."""
         ordered = in_order([p.name for p in self.inputs], (), args, named, ascii)
         given = [_held(p, x) for p, x in zip(self.inputs, ordered, strict=True)]
-        ready = self._for(tuple(x.shape for x in given))
+        ready = self._for(given)
         made = [_new(size) for size in ready.resolved.made]
         if ready.plan.program.steps:
             self.place.run(ready.run, ready.plan.binding.io, given, made, ready.resolved.dims, ready.constants)
         arrays, taken = [*given, *made], set[int]()
         return [self._output(p, i, ready, arrays, taken) for i, p in enumerate(self.outputs)]
 
-    def has_plan(self, shapes: Sequence[Shape]) -> bool:
-        """True if a plan accepts inputs of these shapes. Raises ArchiveError for a plan that contradicts itself."""
+    def has_plan(self, *inputs: Any) -> bool:
+        """True if a plan accepts these inputs, given in order. Raises ArchiveError for a plan that contradicts itself,
+        and InputError for inputs of other types than the model's."""
+        given = [_held(p, x) for p, x in zip(self.inputs, inputs, strict=True)]
         try:
-            self._for(tuple(shapes))
+            self._for(given)
         except InputError:
             return False
         return True
@@ -121,23 +127,28 @@ class ArchivedModel:
         """With ``profile``: the seconds of every step in the latest runs, by plan."""
         return [(self.manifest.plans[i], run.runs) for i, run in self._runs.items()]
 
-    def _for(self, shapes: tuple[Shape, ...]) -> _Ready:
-        found = self._ready.get(shapes)
+    def _for(self, given: Sequence[Array]) -> _Ready:
+        shapes = tuple(x.shape for x in given)
+        values = {i: given[i].tobytes().hex() for i in self._deciding}
+        key = shapes, tuple(values.values())
+        found = self._ready.get(key)
         if found is not None:
             return found
         if len(self._ready) >= _MOST_SHAPES:
             self._ready.clear()
         # A plan for exactly these sizes comes first.
         for number in sorted(range(len(self._sizes)), key=lambda i: bool(self._sizes[i].plan.binding.dims)):
+            if any(values[i] != wanted for i, wanted in self.manifest.plans[number].values):
+                continue
             try:
                 resolved = self._sizes[number].resolve(shapes)
             except ValueError as error:
                 raise self.file.error("contradicts itself", str(error)) from error
             if resolved is not None:
-                return self._ready.setdefault(shapes, self._made_ready(number, resolved))
+                return self._ready.setdefault(key, self._made_ready(number, resolved))
         raise InputError(
             f"the archive has no plan for inputs of shapes {', '.join(str(list(s)) for s in shapes)}",
-            why=refusal_of(self.manifest, shapes),
+            why=_refusal_of(self.manifest, shapes),
             hint="Compile the model for these sizes, too: taskmap compile model.onnx --shape DIM=SIZE,SIZE",
         )
 

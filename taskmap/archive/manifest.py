@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from taskmap.backend.program.binding import Binding, DimSource, TensorSpec, View, axis_of
 from taskmap.backend.program.memory_plan import ALIGNMENT, MemoryPlan, MemoryRegion
 from taskmap.backend.program.structure import BufferKind, Launch, Program, ProgramBuffer
-from taskmap.ir.nodes import Dim, Expr, Var
+from taskmap.ir.expressions import Dim, Expr, Var
 from taskmap.ir.types import ALL_DTYPES, DType, dtype_named
 from taskmap.ir.util.lazy import lazily
 from taskmap.util.codec import FLAG, TEXT, Codec, Json, many, matching, one_of, optional, parsed, record, row, whole
@@ -42,6 +42,7 @@ DTYPES = (
 """The types that a caller sees, by their names in numpy or ml_dtypes."""
 _MOST_RANK = 64
 _HEX = re.compile(r"[0-9a-f]{64}")
+_BYTES = re.compile(r"(?:[0-9a-f]{2})*")
 _SYMBOL = re.compile(r"(tm|taskmap)_[a-zA-Z0-9_]{1,500}")
 _VARIABLE = re.compile(r"n[0-9]{1,4}")
 
@@ -102,7 +103,8 @@ class PlanRecord:
     ``positive`` sizes must be positive, and all ``checks`` (eq or ge, a, b) must hold. The binding's slots are the
     model's inputs, then the tensors that a call makes, then the archive's weights; every output has a spec. ``launch``:
     the functions that run the program's segments; only for a CPU. ``work``: the minimum of bytes that each step moves,
-    and its arithmetic operations; empty if they depend on symbolic sizes.
+    and its arithmetic operations; empty if they depend on symbolic sizes. ``values``: (input, its bytes in hexadecimal)
+    for the inputs whose values decided what the graph computes.
     """
 
     shapes: tuple[tuple[Dim, ...], ...]
@@ -114,6 +116,7 @@ class PlanRecord:
     launch: tuple[str, ...]
     schedules: tuple[str, ...] = ()
     work: tuple[tuple[int, int], ...] = ()
+    values: tuple[tuple[int, str], ...] = ()
 
     @property
     def weights_from(self) -> int:
@@ -341,7 +344,12 @@ class _Known:
             **{key: part.write(held[key] if key in held else getattr(p, key)) for key, part in fields.items()},
             "made": self._made(size).write(made),
             **{key: part.write(getattr(b, key)) for key, part in self._tables(size, made).items()},
+            **({"values": self._values.write(p.values)} if p.values else {}),
         }
+
+    @property
+    def _values(self) -> Codec[tuple[tuple[int, str], ...]]:
+        return many(row(whole(0, len(self.inputs)), matching(_BYTES, "bytes in hexadecimal")))
 
     def _read(self, j: Json) -> PlanRecord:
         dims = self._dims(j.field("sizes"))
@@ -358,7 +366,8 @@ class _Known:
         made = self._made(size).read(j.field("made"))
         tables = {key: part.read(j.field(key)) for key, part in self._tables(size, made).items()}
         binding = array_binding(len(self.inputs), dims, made, **tables)
-        plan = PlanRecord(program=program, memory=memory, binding=binding, **found)
+        values = self._values.read(j.field("values")) if j.has("values") else ()
+        plan = PlanRecord(program=program, memory=memory, binding=binding, values=values, **found)
         launches = len(program.segments()) if self.kernels is None else 0
         counts = (len(program.io), len(program.constants), launches)
         if counts != (len(binding.io), len(binding.constants), len(plan.launch)):

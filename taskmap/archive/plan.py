@@ -11,7 +11,7 @@ from taskmap.backend.program.binding import Place, Places, View, axis_of
 from taskmap.backend.program.sizes import sizes_function
 from taskmap.backend.program.structure import BufferKind
 from taskmap.ir.errors import CodegenError
-from taskmap.ir.nodes import Dim, Expr
+from taskmap.ir.expressions import Dim, Expr
 from taskmap.ir.types import DType
 
 Shape = tuple[int, ...]

@@ -19,7 +19,11 @@ def check_archivable(model: Model) -> None:
     """Raises UnsupportedError for inputs and outputs that an archive cannot represent, and InputError for those of
     unknown rank."""
     wrong = [_port_text(p) for p in model.inputs if not p.is_tensor or p.type is None or p.type.elem == STRING]
-    wrong += [_port_text(p) for p in model.outputs if p.kind not in ("tensor", "nothing")]
+    wrong += [
+        _port_text(p)
+        for p in model.outputs
+        if p.kind not in ("tensor", "nothing") or (p.type is not None and p.type.elem == STRING)
+    ]
     if wrong:
         raise UnsupportedError(
             "the model cannot be archived",

@@ -15,16 +15,18 @@ from taskmap.graph.importers.onnx import Model, Port, load
 from taskmap.graph.importers.onnx.read.elements import STRING, elem_name, numpy_type
 from taskmap.graph.importers.onnx.read.frames import first_frame
 from taskmap.graph.importers.onnx.read.protos import shown
-from taskmap.ir.errors import ImportGraphError, InputError, UnsupportedError
+from taskmap.graph.importers.onnx.strings import STRINGS
+from taskmap.ir.errors import ImportGraphError, InputError
 from taskmap.onnx.direct_call import DirectCall, Key, key_of
 from taskmap.onnx.direct_chain import DirectChain, direct_way
 from taskmap.onnx.engines import compiled_by
-from taskmap.onnx.named_inputs import as_array, in_order
+from taskmap.onnx.named_inputs import as_array, as_strings, in_order
 from taskmap.onnx.points import Refusal, Segment
 from taskmap.onnx.program import Engine, HostOperator, OnnxProgram
 from taskmap.onnx.values import Given, arrays, given
 from taskmap.options import Options
 from taskmap.targets.devices import CPU, current_gpu
+from taskmap.util.gc_pause import collector_paused
 from taskmap.util.progress import waiting
 
 Array = NDArray[Any]
@@ -128,12 +130,13 @@ class OnnxModel:
 
     def _call(self, args: Sequence[Any], named: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:
         """The inputs as the program takes them, and the outputs."""
-        values = [_given(port, array) for port, array in zip(self.inputs, self._ordered(args, named), strict=True)]
-        self._check_names(values)
-        results = _of_their_own(self.program(values), values)
-        for port, result in zip(self.outputs, results, strict=True):
-            _check_result(port, result)
-        return values, [arrays(v) for v in results]
+        with STRINGS.in_use():
+            values = [_given(port, array) for port, array in zip(self.inputs, self._ordered(args, named), strict=True)]
+            self._check_names(values)
+            results = _of_their_own(self.program(values), values)
+            for port, result in zip(self.outputs, results, strict=True):
+                _check_result(port, result)
+            return values, [arrays(v) for v in results]
 
     def _ordered(self, args: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
         optional = [port.name for port in self.inputs if port.kind == "optional"]
@@ -191,14 +194,15 @@ def _given(port: Port, array: Any) -> Any:
     name = shown(port.name)
     if not port.is_tensor:
         return _structured(port, array)
-    if array is None or (isinstance(array, (list, tuple)) and not _is_numeric(array)):
-        raise InputError(f"the input {name} must be an array")
     assert port.type is not None
     elem = port.type.elem
+    if array is None or (isinstance(array, (list, tuple)) and elem != STRING and not _is_numeric(array)):
+        raise InputError(f"the input {name} must be an array")
     if elem == STRING:
-        raise UnsupportedError(f"the input {name} is of strings")
-    wanted = numpy_type(elem)
-    array = as_array(name, array, wanted, f"{wanted} ({elem_name(elem)})")
+        array = as_strings(name, array)
+    else:
+        wanted = numpy_type(elem)
+        array = as_array(name, array, wanted, f"{wanted} ({elem_name(elem)})")
     if port.type.shape is not None:
         _check_shape(name, array.shape, port.type.shape)
     return given(array, elem)
@@ -221,13 +225,33 @@ def _check_shape(name: str, shape: tuple[int, ...], wanted: tuple[int | str | No
 
 
 def _structured(port: Port, value: Any) -> Any:
-    """A sequence or an optional: its arrays determine the element types."""
+    """A sequence, an optional or a map: its arrays determine the element types; a map is its keys and its values."""
     if value is None:
         return None
+    if port.pair is not None and isinstance(value, Mapping):
+        return [given(a, e) for a, e in zip(_pairs(shown(port.name), value, port.pair), port.pair, strict=True)]
+    if port.kind == "map":
+        raise InputError(f"the input {shown(port.name)} must be a dict")
     if isinstance(value, (list, tuple)):
         return [_structured(port, v) for v in value]
     array = np.asarray(value)
+    if array.dtype.kind in "OSU":
+        return given(as_strings(shown(port.name), array), STRING)
     return given(array, elem_of(array.dtype))
+
+
+def _pairs(name: str, value: Mapping[Any, Any], elems: tuple[int, int]) -> list[Array]:
+    """The keys of a map, in order, and their values, each as an array of one of the element types ``elems``."""
+    try:
+        keys = sorted(value)
+        listed = (keys, [value[k] for k in keys])
+        return [
+            as_strings(name, np.array(items, object)) if elem == STRING else np.array(items, numpy_type(elem))
+            for items, elem in zip(listed, elems, strict=True)
+        ]
+    except (TypeError, ValueError, OverflowError) as error:
+        kinds = " to ".join(map(elem_name, elems))
+        raise InputError(f"the input {name} is not a map from {kinds}", why=str(error)) from error
 
 
 def elem_of(dtype: np.dtype[Any]) -> int:
@@ -246,7 +270,7 @@ def load_model(
     Raises ImportGraphError for an invalid model, UnsupportedError that names every missing operator, and
     NoDeviceError for the target "cuda" without a GPU.
     """
-    with waiting("reading the model"):
+    with waiting("reading the model"), collector_paused():
         model = load(source)
     if engine is not None:
         return OnnxModel(model, engine)

@@ -60,3 +60,25 @@ def as_array(name: str, value: Any, wanted: np.dtype[Any], known_as: str) -> NDA
             hint=f"Convert it: x.astype({wanted.name!r}).",
         )
     return array
+
+
+def as_strings(name: str, value: Any) -> NDArray[Any]:
+    """``value``, text or arrays of it, as an array of str objects. ``name`` is already quoted.
+
+    Raises InputError for a value of another kind, and for bytes that are not UTF-8.
+    """
+    array = np.asarray(value)
+    if array.dtype.kind not in "OSU":
+        raise InputError(
+            f"the input {name} is of {array.dtype}", why="the model takes strings.", hint="Convert it: x.astype(str)."
+        )
+    made = np.empty(array.shape, object)
+    flat = made.reshape(-1)
+    for place, text in enumerate(array.reshape(-1).tolist()):
+        if not isinstance(text, (str, bytes)):
+            raise InputError(f"the input {name} holds {text!r}", why="the model takes strings.")
+        try:
+            flat[place] = text.decode() if isinstance(text, bytes) else text
+        except UnicodeDecodeError as error:
+            raise InputError(f"the input {name} is not text", why=str(error)) from error
+    return made

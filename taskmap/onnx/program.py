@@ -39,6 +39,7 @@ from taskmap.onnx.loops import run_loop
 from taskmap.onnx.points import Point, Refusal, Run, Segment, Shapes, after, point_at, step_tensors, tensors_in
 from taskmap.onnx.symbolic import Declared, Guard, variables
 from taskmap.onnx.values import Given, Lookup, arrays, flatten, given, placeholders
+from taskmap.util.gc_pause import collector_paused
 from taskmap.util.progress import waiting
 
 Engine = Callable[[Graph], Run]
@@ -234,6 +235,7 @@ class OnnxProgram:
                 return built
             point.segments.clear()
 
+    @collector_paused()
     def _build(self, point: Point, tensors: Sequence[torch.Tensor], sizes: tuple[int, ...]) -> Segment | None:
         """A new graph for static sizes; None when more tensors turn out to decide by their values; these are
         recorded."""
@@ -278,6 +280,7 @@ class OnnxProgram:
             point.general.setdefault(values, []).append(built)
             return built
 
+    @collector_paused()
     def _open(
         self, point: Point, tensors: Sequence[torch.Tensor], sizes: tuple[int, ...], fixed: dict[Var, int]
     ) -> Segment | Refusal | None:

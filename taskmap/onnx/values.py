@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from taskmap.graph.importers.onnx.read.elements import STRING, from_held, from_torch, to_held, to_torch
+from taskmap.graph.importers.onnx.read.elements import from_held, from_torch, to_held, to_torch
 from taskmap.graph.importers.onnx.read.values import (
     OptionalValue,
     PresentedValue,
@@ -17,7 +17,6 @@ from taskmap.graph.importers.onnx.read.values import (
     Value,
     of_array,
 )
-from taskmap.ir.errors import UnsupportedError
 
 Structure = Any
 """A hashable description of a value without its contents: an element type, nested tuples, None."""
@@ -40,8 +39,6 @@ def given(array: Any, elem: int) -> Any:
     if isinstance(array, (list, tuple)):
         return [given(item, elem) for item in array]
     array = np.asarray(array)
-    if elem == STRING:
-        raise UnsupportedError("tensors of strings as inputs")
     return Given(elem, to_torch(to_held(array, elem)).reshape(array.shape))
 
 
@@ -74,7 +71,7 @@ class Lookup:
         self.places = places
 
     def value(self, value: Value | None, inputs: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> Any:
-        """``value`` with run-time tensors: Given, list, None, or a known array of strings."""
+        """``value`` with run-time tensors: Given, list or None."""
         if value is None:
             return None
         if isinstance(value, OptionalValue):
@@ -86,8 +83,6 @@ class Lookup:
         kind, place = self.places.get(value, ("known", 0))
         if kind == "known":
             assert value.known is not None
-            if value.elem == STRING:
-                return value.known
             return Given(value.elem, to_torch(to_held(np.array(value.known), value.elem)).reshape(value.known.shape))
         return Given(value.elem, inputs[place] if kind == "input" else results[place])
 

@@ -20,6 +20,7 @@ from taskmap.backend.program.structure import Program
 from taskmap.backend.store.key import KernelSource
 from taskmap.backend.store.objects import KernelStore
 from taskmap.graph.passes import GraphPass
+from taskmap.graph.passes.integer_sums import IntegerSums
 from taskmap.graph.passes.weight_packing import PackWeights
 from taskmap.graph.passes.winograd import TransformWeights
 from taskmap.ir.nodes import Kernel
@@ -51,11 +52,14 @@ class CpuPlatform:
 
     @property
     def graph_passes(self) -> tuple[GraphPass, ...]:
-        """Weights are packed in panels as wide as the target's micro-kernels, and in groups that its instructions
-        multiply. Before, those of convolutions that minimal filtering computes faster are transformed."""
+        """Dequantised tensors are multiplied as integers. Weights of convolutions that minimal filtering computes
+        faster are transformed. The others are packed in panels as wide as the target's micro-kernels, and in groups
+        that its instructions multiply."""
         together = partial(packed_together, target=self.target)
         pack = PackWeights(partial(packed_width, target=self.target), together=together)
-        return (TransformWeights(partial(choose_form, target=self.target)), pack) if self.options.winograd else (pack,)
+        if not self.options.winograd:
+            return IntegerSums(), pack
+        return IntegerSums(), TransformWeights(partial(choose_form, target=self.target)), pack
 
     def generate(self, kernel: Kernel) -> KernelSource:
         """The C of a lowered kernel, without its note, which may contain the model's names of sizes: equal kernels must
@@ -84,7 +88,7 @@ class CpuBuilder(ProgramBuilder):
         }
         launches = [source for sources in sequences.values() for source in sources]
         for source in launches:
-            dump.write(f"{source.symbol}.c", f"{source.prelude}\n{source.text}")
+            dump.write(f"{source.symbol}.c", "\n".join([*source.prelude, source.text]))
         checked = prepares and options.check_frozen
         if checked:
             launches.append(watch.SOURCE)

@@ -6,13 +6,17 @@ import logging
 import shlex
 import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 
+from taskmap.backend.counters import Counters
+from taskmap.backend.cpu.compile import KernelCompiler, team_file
 from taskmap.backend.cpu.toolchain import Toolchain, find_toolchain, fingerprint
-from taskmap.backend.store.objects import default_path
-from taskmap.ir.errors import WrongCompilerError
+from taskmap.backend.program import watch
+from taskmap.backend.store.objects import KernelStore, default_path
+from taskmap.ir.errors import TaskmapError, WrongCompilerError
 from taskmap.ir.target import Target, cpu_target
 from taskmap.ir.util.lazy import lazily
 from taskmap.trust.verdict import (
@@ -76,8 +80,21 @@ def verdict_on(toolchain: Toolchain, cache_dir: str | Path | None = None) -> Com
             if verdict is None:
                 return None
             keep_verdict(root, key, toolchain, verdict)
+            if verdict.safer is not None:
+                _prepare(replace(toolchain, safer=verdict.safer), root)
         _known[key] = verdict
     return verdict
+
+
+def _prepare(toolchain: Toolchain, root: Path) -> None:
+    """Compile what every program needs, the same for all models; if that fails, the first program reports it."""
+    try:
+        store = KernelStore(root)
+        team_file(toolchain, store)
+        with closing(KernelCompiler(toolchain, store, Counters(), jobs=1)) as compiler:
+            compiler.file(watch.SOURCE)
+    except TaskmapError as error:
+        _log.debug("the libraries of all programs were not compiled: %s", error)
 
 
 def _try(toolchain: Toolchain) -> CompilerVerdict | None:

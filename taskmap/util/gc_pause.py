@@ -1,4 +1,4 @@
-"""Pauses Python's cyclic garbage collector while a graph is compiled."""
+"""Pauses Python's cyclic garbage collector while a graph is compiled, or modules are imported."""
 
 from __future__ import annotations
 

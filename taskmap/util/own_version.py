@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from operator import attrgetter
 from pathlib import Path
 
 _LOADED = time.time()
@@ -27,12 +29,23 @@ def version_of(rooms: Sequence[Path]) -> str:
     """
     digest = hashlib.sha256()
     for room in rooms:
-        for path in sorted((*room.rglob("*.py"), *room.rglob("*.cuh"))):
-            if path.stat().st_mtime > _LOADED - _EDITING_SECONDS:
+        for entry in sorted(_sources(room), key=attrgetter("path")):
+            if entry.stat().st_mtime > _LOADED - _EDITING_SECONDS:
                 return uuid.uuid4().hex
-            digest.update(str(path.relative_to(room.parent)).encode() + b"\0")
-            digest.update(hashlib.sha256(path.read_bytes()).digest())
+            digest.update(entry.path.removeprefix(str(room.parent)).encode() + b"\0")
+            with open(entry.path, "rb", buffering=0) as file:
+                digest.update(hashlib.sha256(file.read()).digest())
     return digest.hexdigest()
+
+
+def _sources(room: str | Path) -> Iterator[os.DirEntry[str]]:
+    with os.scandir(room) as entries:
+        for entry in entries:
+            if entry.is_dir():
+                if entry.name != "__pycache__":
+                    yield from _sources(entry.path)
+            elif entry.name.endswith((".py", ".cuh")):
+                yield entry
 
 
 def _rooms() -> list[Path]:

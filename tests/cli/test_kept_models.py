@@ -188,3 +188,36 @@ def test_a_graph_with_sizes_of_its_own_is_kept_for_all_sizes(tmp_path: Path, cap
         assert facts["compared"][0]["equal"]
         _, fresh = run(capsys, model, *sizes, "--fresh")
         np.testing.assert_array_equal(y, fresh)
+
+
+def deciding(path: Path) -> Path:
+    """y = 3 x, or x + 3 where c is false."""
+    branches = [
+        helper.make_graph([helper.make_node(op, ["x", "k"], [op])], op, [], [helper.make_empty_tensor_value_info(op)])
+        for op in ("Mul", "Add")
+    ]
+    graph = helper.make_graph(
+        [helper.make_node("If", ["c"], ["y"], then_branch=branches[0], else_branch=branches[1])],
+        "g",
+        [
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n"]),
+            helper.make_tensor_value_info("c", TensorProto.BOOL, []),
+        ],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n"])],
+        [numpy_helper.from_array(np.array(3, np.float32), "k")],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10), path)
+    return path
+
+
+def test_a_model_is_kept_for_the_values_that_decided(tmp_path: Path, capsys: Capture) -> None:
+    model = deciding(tmp_path / "model.onnx")
+    x = np.array([1, 5, -2], np.float32)
+    files = {value: tmp_path / f"{value}.npz" for value in (True, False)}
+    for value, file in files.items():
+        np.savez(file, c=np.array(value), x=x)  # in another order than the model's
+    for value, kept in ((True, False), (True, True), (False, False), (False, True), (True, False)):
+        facts, y = run(capsys, model, "--input", str(files[value]), "--compare", "reference")
+        assert ("kept" in facts) is kept
+        assert facts["compared"][0]["equal"]
+        np.testing.assert_array_equal(y, x * 3 if value else x + 3)

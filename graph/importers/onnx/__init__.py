@@ -5,11 +5,12 @@
     ml         operators of ai.onnx.ml: trees, linear models, n-grams
     microsoft  ONNX Runtime's own operators, composed of standard ones
     families   imports all of them, which fills the table of lowerings
+    strings    numbers for strings at run time
 
 The names below load on first use, and the families with them: importing this package loads no framework.
 
-May import: ir, ``analysis``, ``ops``, ``importers.torch.types``, ``build``, ``extern``, ``nodes`` and ``reference`` of
-graph, and onnx.
+May import: ir, ``analysis``, ``ops``, ``quantised``, ``importers.torch.types``, ``build``, ``extern``, ``nodes`` and
+``reference`` of graph, and onnx.
 """
 
 from importlib import import_module

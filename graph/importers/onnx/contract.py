@@ -6,7 +6,7 @@ ONNX Runtime documents its operators in ContribOperators.md, but ``onnx`` does n
 
 that is, inputs and results with their types, then attributes. ``?`` marks an optional parameter, ``*`` all further
 inputs, of any types. ``F``, ``Q``, ``I``, ``A``, optionally with a digit, are type variables (floats, small integers,
-integers, any type); the others are ONNX types (``f32``, ``u8``).
+integers, any type), and ``S`` any type or strings; the others are ONNX types (``f32``, ``u8``).
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ _CLASSES: dict[str, tuple[str, ...]] = {
     "I": ("int32", "int64"),
     "A": tuple(TensorProto.DataType.Name(v).lower() for v in TensorProto.DataType.values() if v not in (0, 8)),
 }
+_CLASSES["S"] = (*_CLASSES["A"], "string")
 _KINDS = {
     "f": Schema.AttrType.FLOAT,
     "i": Schema.AttrType.INT,
@@ -43,6 +44,8 @@ CONTRACTS: dict[tuple[str, str], defs.OpSchema] = {}
 """Maps an operator's domain and name to its contract."""
 DEFINITIONS: dict[tuple[str, str], Define] = {}
 """Maps an operator's domain and name to the function that composes it of standard operators."""
+REFUSED: dict[tuple[str, str], str] = {}
+"""The reason for refusing an operator, by its domain and name; an empty name stands for the whole domain."""
 
 
 def contract(domain: str, name: str, text: str, attributes: str = "") -> None:

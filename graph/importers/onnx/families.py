@@ -5,6 +5,7 @@ from taskmap.graph.importers.onnx.ml import (
     categories,
     classic_trees,
     linear_models,
+    maps,
     ngrams,
     scores,
     trees,
@@ -20,6 +21,7 @@ from taskmap.graph.importers.onnx.ops import (
     matmul,
     norms,
     pooling,
+    quantised_products,
     quantization,
     ranking,
     recurrent,
@@ -27,6 +29,7 @@ from taskmap.graph.importers.onnx.ops import (
     resize,
     sequences,
     shapes,
+    strings,
     vision,
 )
 from taskmap.graph.importers.onnx.read.model import Model as Model
@@ -35,7 +38,7 @@ from taskmap.graph.importers.onnx.read.model import load as load
 
 FAMILIES = (
     activations, attention, categories, classic_trees, convolution, creation, elementwise, indexing, linear_models,
-    matmul, ngrams, norms, pooling, quantization, ranking, recurrent, reductions, resize, scores, sequences, shapes,
-    trees, vector_machines, vision, *MICROSOFT,
+    maps, matmul, ngrams, norms, pooling, quantised_products, quantization, ranking, recurrent, reductions, resize,
+    scores, sequences, shapes, strings, trees, vector_machines, vision, *MICROSOFT,
 )  # fmt: skip
 """The files that fill the table of lowerings."""

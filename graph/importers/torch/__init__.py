@@ -7,7 +7,8 @@
     storage         the tensor behind a chain of views, for operators that address storage
     homes           storage that results share in PyTorch, for values that the caller gets
     origin          the user's line for each node
+    quantised       the operators of PyTorch's export quantisation, in terms of ATen
     decompositions  the ATen operators that AOTAutograd decomposes before the graph arrives
 
-May import: ir, ``analysis.inlining``, ``ops``, ``extern`` and ``nodes`` of graph, and torch.
+May import: ir, ``analysis.inlining``, ``ops``, ``quantised``, ``extern`` and ``nodes`` of graph, and torch.
 """

@@ -20,7 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from taskmap.ir.builder import Builder
-from taskmap.ir.construct import ceil_div, index, minimum
+from taskmap.ir.construct import ceil_div, index, minimum, product
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.nodes import Dim, Kernel
 from taskmap.ir.target import Target
@@ -29,10 +29,13 @@ from taskmap.ir.types import f32
 from taskmap.schedules.common.access import require_count
 from taskmap.schedules.common.attention_match import Attention, find_attention
 from taskmap.schedules.common.inline import Inliner
-from taskmap.schedules.common.loops import parallel_grid
+from taskmap.schedules.common.loops import parallel_grid, worth_sharing
 from taskmap.schedules.cpu.attention.config import AttentionConfig, default, validity
 from taskmap.schedules.cpu.attention.query_block import QueryBlock
 from taskmap.schedules.cpu.support.kernels import kernel_of
+
+_SHARED_FROM = 40_000
+"""The least number of products for which several threads are faster than one."""
 
 
 def schedule_attention(task: Task, target: Target, config: AttentionConfig | None = None) -> Kernel | None:
@@ -62,7 +65,8 @@ class _Template:
         values = Inliner(self.task, b)
         batch, heads, queries, _ = a.stage.shape
         extents = [batch, heads, ceil_div(queries, rows)]
-        with parallel_grid(b, ["batch", "head", "block"], extents, values, True, 1 << 62) as (n, h, block):
+        shared = worth_sharing(product([batch, heads, queries, a.keys, a.depth + a.width]), _SHARED_FROM)
+        with parallel_grid(b, ["batch", "head", "block"], extents, values, shared, 1 << 62) as (n, h, block):
             inside = values.nested()
             first = inside.simplifier(block * rows)
             blocks: Dim = ceil_div(a.keys, keys)

@@ -7,15 +7,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from taskmap.ir.builder import Builder
-from taskmap.ir.construct import index, maximum, minimum, static_size
+from taskmap.ir.construct import index, maximum, minimum, product, static_size
 from taskmap.ir.nodes import Dim, Expr, Kernel
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.ir.types import DType, compute_type
 from taskmap.schedules.common.convolution_geometry import Convolution, StridePhase
 from taskmap.schedules.common.inline import Inliner
+from taskmap.schedules.common.loops import Shared, worth_sharing
 from taskmap.schedules.cpu.support.kernels import kernel_of
 
+_SHARED_FROM = 40_000
+"""The least number of products for which several threads are faster than one."""
 INPUT_TILE_BYTES = 256 << 10
 """Target size of an input tile, so that it stays in a core's private cache."""
 
@@ -52,6 +55,13 @@ class ConvolutionBase:
     def lanes(self) -> int:
         """Elements of a vector."""
         return self.target.lanes(self.accumulate.bytes)
+
+    @property
+    def shared(self) -> Shared:
+        """True if the convolution is long enough for several threads."""
+        c = self.conv
+        products = product([c.batch, c.groups, c.out_channels, *c.out, c.channels, *c.kernel])
+        return worth_sharing(products, _SHARED_FROM)
 
     def finished(self, note: str) -> Kernel:
         """The kernel that was built."""

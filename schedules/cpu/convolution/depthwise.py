@@ -40,7 +40,7 @@ class Depthwise(ConvolutionBase):
         places = [c.steps(0), ceil_div(c.steps(1), rows), ceil_div(c.steps(2), columns)]
         extents = [c.batch, *places, whole + (rest > 0)]
         names = ["image", "plane", "rows", "columns", "chunk"]
-        with parallel_grid(b, names, extents, values, True, 1 << 62) as (image, z, y, x, part):
+        with parallel_grid(b, names, extents, values, self.shared, 1 << 62) as (image, z, y, x, part):
             inside = values.nested()
             first = (z, inside.simplifier(y * rows), inside.simplifier(x * columns))
             block = OutputBlock(image, index(0), first, rows, columns)

@@ -156,11 +156,11 @@ class Dense(ConvolutionBase):
         extents = [c.batch, c.groups, *places, chunks]
         names = ["image", "group", "plane", "rows", "columns", "chunk"]
         if self.config.neighbours == "image":
-            with parallel_grid(self.b, names, extents, values, True, 1 << 62) as at:
+            with parallel_grid(self.b, names, extents, values, self.shared, 1 << 62) as at:
                 yield at
             return
         names, extents = [names[5], *names[:5]], [extents[5], *extents[:5]]
-        with parallel_grid(self.b, names, extents, values, True, 1 << 62) as (part, *place):
+        with parallel_grid(self.b, names, extents, values, self.shared, 1 << 62) as (part, *place):
             yield (*place, part)
 
     def panel(

@@ -1,9 +1,10 @@
-"""The microkernel on dot products of neighbours: a tile of f32 sums, and operands in groups along the sum.
+"""The microkernel on dot products of neighbours: a tile of sums of 32 bits, and operands in groups along the sum.
 
     for p:   b = group p of every column;   a = group p of every row;   acc[i, j] += a[i] · b[j]
 
-A group is the k neighbours that one instruction multiplies: two of bf16. B is packed in groups, so a vector
-of it is one load; a group of A is broadcast. A sum that is not whole groups ends with a group that zeros fill, in both
+A group is the k neighbours that one instruction multiplies: two of bf16, four bytes. B is packed in groups, so a vector
+of it is one load; a group of A is broadcast. Of bytes, A is unsigned and B is signed: packing makes them so
+(``taskmap.graph.passes.byte_products``). A sum that is not whole groups ends with a group that zeros fill, in both
 operands, so values beside an edge never enter it.
 """
 
@@ -13,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from taskmap.ir.algebra.mapping import repeat
-from taskmap.ir.analysis.contraction import Contraction
+from taskmap.ir.analysis.contraction import BYTES, Contraction, byte_factor
 from taskmap.ir.builder import Builder, region
 from taskmap.ir.construct import cast, const, index, minimum, ramp, select, static_size
 from taskmap.ir.isa.dots import dot_product
@@ -22,7 +23,7 @@ from taskmap.ir.isa.specs import MatMulSpec
 from taskmap.ir.nodes import Buffer, Cast, Dim, Expr, Intrinsic, LoopKind, Scope
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
-from taskmap.ir.types import DType, compute_type
+from taskmap.ir.types import DType, compute_type, i8, i32, u8
 from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.common.matmul_form import packed_group
 
@@ -31,13 +32,14 @@ Element = Callable[[Sequence[Expr], Expr, Inliner], Expr]
 
 def group_size(a: DType, b: DType, target: Target) -> int:
     """Neighbours of operands of these types that one instruction of ``target`` multiplies, 1 without such an
-    instruction: the size of the groups in which B is packed."""
-    found = _instruction(a, b, target)
+    instruction: the size of the groups in which B is packed. Bytes of either sign count as unsigned by signed."""
+    found = _instruction(u8, i8, target) if a in BYTES and b in BYTES else _instruction(a, b, target)
     return 1 if found is None else _depth(found)
 
 
 def _instruction(a: DType, b: DType, target: Target) -> Instruction | None:
-    return dot_product(target, a, b, compute_type(a), target.lanes(4)) if a.is_float else None
+    sums = i32 if a in BYTES else compute_type(a)
+    return dot_product(target, a, b, sums, target.lanes(4)) if a.is_float or a in BYTES else None
 
 
 def _depth(instruction: Instruction) -> int:
@@ -69,7 +71,7 @@ class GroupedContraction:
         def element(at: Sequence[Expr], offset: Expr, values: Inliner) -> Expr:
             (k,) = at
             value = a((minimum(k, self.depth - 1),), offset, values)
-            return select(k < self.depth, value, const(0.0, value.dtype))
+            return select(k < self.depth, value, const(0, value.dtype))
 
         return element
 
@@ -86,7 +88,10 @@ def find_dots(task: Task, c: Contraction, target: Target) -> GroupedContraction 
 
 
 def _unconverted(e: Expr) -> Expr:
-    return e.a if isinstance(e, Cast) and e.a.dtype.is_float and e.dtype == compute_type(e.a.dtype) else e
+    if not isinstance(e, Cast):
+        return e
+    widened = e.a.dtype.is_float and e.dtype == compute_type(e.a.dtype)
+    return e.a if widened or byte_factor(e) is not None else e
 
 
 def emit_dot_tile(
@@ -117,7 +122,7 @@ def emit_dot_tile(
     if resume:
         b.move(acc, place)
     else:
-        b.fill(acc, 0.0)
+        b.fill(acc, const(0, spec.c))
     inside = values.nested()
     with b.loop("k", index(groups)) as p:
         inside.bind(p, groups)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from taskmap.ir.algebra.mapping import repeat
 from taskmap.ir.builder import Builder, region
-from taskmap.ir.construct import cast, ceil_div, index, minimum, static_size
+from taskmap.ir.construct import cast, ceil_div, const, index, minimum, static_size
 from taskmap.ir.nodes import Buffer, Dim, Expr, LoopKind, Scope
 from taskmap.ir.target import Target
 from taskmap.ir.types import DType, f32
@@ -127,7 +127,7 @@ def emit_tile(
             if resume:
                 b.move(acc, place)
             else:
-                b.fill(acc, 0.0)
+                b.fill(acc, const(0, accumulate))
             inside = part.nested()
             with steps_over(b, extents) as steps:
                 for v, extent in zip(steps, extents, strict=True):

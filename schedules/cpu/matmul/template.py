@@ -13,18 +13,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from taskmap.ir.analysis.contraction import Contraction
+from taskmap.ir.analysis.contraction import Contraction, multiplies_bytes
 from taskmap.ir.builder import Builder
-from taskmap.ir.construct import ceil_div, index, minimum, product, static_size
+from taskmap.ir.construct import ceil_div, const, index, minimum, product, static_size
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.nodes import Buffer, Dim, Expr, Kernel, Var
 from taskmap.ir.target import Target
 from taskmap.ir.task import Stage, Task
-from taskmap.ir.types import DType, compute_type, f32
+from taskmap.ir.types import DType, compute_type, f32, i8, i32, u8
 from taskmap.schedules.common.access import require_count
 from taskmap.schedules.common.epilogue import Epilogue
 from taskmap.schedules.common.inline import Inliner
-from taskmap.schedules.common.loops import column_groups, parallel_grid
+from taskmap.schedules.common.loops import column_groups, parallel_grid, worth_sharing
 from taskmap.schedules.common.matmul_form import anchor_of, packed_panels
 from taskmap.schedules.common.positions import unravel
 from taskmap.schedules.cpu.matmul.config import MatmulConfig, Sizes, default, panels_first, validity
@@ -32,13 +32,15 @@ from taskmap.schedules.cpu.matmul.dot_tile import GroupedContraction, emit_dot_t
 from taskmap.schedules.cpu.matmul.microkernel import Element, Tile, chain_of, choose_tile, emit_tile
 from taskmap.schedules.cpu.support.kernels import kernel_of
 
-_PARALLEL_ABOVE = 40_000
+_SHARED_FROM = 40_000
 
 
 def panel_width(m: Dim, n: Dim, target: Target, dtype: DType = f32) -> int:
-    """Columns of B that the template reads together for an m × n product: the panel width for packing B."""
+    """Columns of B that the template reads together for an m × n product with results of this type (of bytes, i32): the
+    panel width for packing B."""
     lanes = target.lanes(compute_type(dtype).bytes)
-    return choose_tile(m, n, target, lanes, grouped=group_size(dtype, dtype, target) > 1).vectors * lanes
+    factors = (u8, i8) if dtype == i32 else (dtype, dtype)
+    return choose_tile(m, n, target, lanes, grouped=group_size(*factors, target) > 1).vectors * lanes
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +123,9 @@ class _Matmul:
         extents = [*batch, *(extent for extent, _ in order)]
         names = [*(v.name for v, _ in self.c.batch), *(name for _, name in order)]
         values = Inliner(self.task, self.b)
-        work = static_size(product([m, n, *batch, *[d for _, d in self.c.k]]))
-        parallel = work is None or work >= _PARALLEL_ABOVE
+        shared = worth_sharing(product([m, n, *batch, *[d for _, d in self.c.k]]), _SHARED_FROM)
         full = ((self.tile.vectors, self.lanes),)
-        with parallel_grid(self.b, names, extents, values, parallel, 1 << 62) as (*outer, one, other):
+        with parallel_grid(self.b, names, extents, values, shared, 1 << 62) as (*outer, one, other):
             row_block, panel = (other, one) if swapped else (one, other)
             whole = n // width if isinstance(n, int) else index(n) // width
             rest = n % width if isinstance(n, int) else None
@@ -160,7 +161,8 @@ class _Matmul:
         if self.k_blocks == 1:
             self.each_tile(values, block, lambda *tile: self.whole_tile(block, *tile))
             return
-        out = self.b.allocate("sums", self.accumulate, (block.size, block.columns), init=0.0)
+        zero = const(0, self.accumulate)
+        out = self.b.allocate("sums", self.accumulate, (block.size, block.columns), init=zero)
         with self.b.loop("k_block", self.k_blocks) as part:
             values.bind(part, self.k_blocks)
             self.each_tile(values.nested(), block, lambda *tile: self.partial_tile(block, out, part, *tile))
@@ -228,7 +230,7 @@ class _Matmul:
                 self.dot_tail(block, out, values, start, index(0), height)
             self.epilogue(values, block, out, start, self.rows_of(values, start, height))
             return
-        start_at = 0.0 if self.chain else None
+        start_at = const(0, self.accumulate) if self.chain else None
         out = self.b.allocate("tile", self.accumulate, (height, block.columns), init=start_at)
         k = [d for _, d in self.k_order()]
         operands = self.operands(block, start, {})
@@ -345,7 +347,7 @@ def schedule_matmul(task: Task, target: Target, config: MatmulConfig | None = No
     if found is None:
         return None
     stage, c = found
-    if not c.reduce.dtype.is_float:
+    if not c.reduce.dtype.is_float and not multiplies_bytes(c.reduce):
         return None
     require_count(task, task.outputs, stage.shape)
     sizes, dots = sizes_of(task, c), find_dots(task, c, target)

@@ -40,7 +40,7 @@ def run_archive(a: argparse.Namespace, kept: Path | None = None) -> int | None:
             return None
     specs = [InputSpec(p.name, numpy_dtype(p.dtype), p.shape) for p in model.inputs]
     inputs, assumed = inputs_for(specs, Wanted(a.input, a.shape, dict(a.range), a.seed))
-    if kept is not None and not model.has_plan([inputs[p.name].shape for p in model.inputs]):
+    if kept is not None and not model.has_plan(*(inputs[p.name] for p in model.inputs)):
         return None
     with saying_assumed(assumed):
         outputs = model(inputs)

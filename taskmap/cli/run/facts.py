@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import sys
 import time
 import zipfile
@@ -42,8 +41,8 @@ def facts_of(
         "outputs": {name: _summary(x) for name, x in outputs.items()},
         "first_result_seconds": first,
         "seconds": {
-            "median": statistics.median(times),
-            **{f"p{p}": float(np.percentile(times, p)) for p in (50, 90, 99)},
+            "median": _percentile(times, 50),
+            **{f"p{p}": _percentile(times, p) for p in (50, 90, 99)},
             "fastest": min(times),
             "slowest": max(times),
             "runs": len(times),
@@ -61,6 +60,14 @@ def facts_of(
             for v in verdicts
         ],
     }
+
+
+def _percentile(values: Sequence[float], percent: int) -> float:
+    """The percentile, interpolated as numpy.percentile's, which would import numpy.ma: 0.02 s before a first result."""
+    ordered = sorted(values)
+    below, part = divmod(percent * (len(ordered) - 1), 100)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (ordered[above] - ordered[below]) * part / 100
 
 
 def _summary(x: Any) -> dict[str, Any]:

@@ -71,8 +71,11 @@ def inputs_for(ports: Sequence[InputSpec], wanted: Wanted) -> tuple[dict[str, Ar
             pairs = zip(port.shape, array.shape, strict=False)
             sizes.update({dim: n for dim, n in pairs if isinstance(dim, str) and dim not in sizes})
     assumed: dict[str, int] = {}
+    missing = [p for p in ports if p.name not in given and not p.optional]
+    if not missing:
+        return given, assumed  # without the import of numpy.random
     draw = np.random.default_rng(wanted.seed)
-    for port in (p for p in ports if p.name not in given and not p.optional):
+    for port in missing:
         span = wanted.ranges.get(port.name, wanted.ranges.get(""))
         given[port.name] = _random(port, _shape(port, sizes, assumed), span, draw)
     return given, assumed
@@ -184,7 +187,8 @@ def _random(port: InputSpec, shape: tuple[int, ...], span: Range | None, draw: n
 def _type(port: InputSpec) -> np.dtype[Any]:
     if port.dtype is None or port.dtype.kind not in "biufV":
         why = "it is not a tensor of numbers." if port.dtype is None else f"it is of {port.dtype}."
-        raise InputError(f"the input {port.name!r} cannot be random", why=why)
+        hint = f"Give it as a file: {_SUFFIXES}."
+        raise InputError(f"the input {port.name!r} cannot be random", why=why, hint=hint)
     return port.dtype
 
 

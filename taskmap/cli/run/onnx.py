@@ -47,6 +47,7 @@ from taskmap.report.collect import Recorded, account
 from taskmap.report.kernels import with_kernels
 from taskmap.report.presentation import Report
 from taskmap.targets.torch_threads import torch_threads
+from taskmap.util.gc_pause import collector_paused
 
 Array = NDArray[Any]
 
@@ -103,7 +104,8 @@ def _run(a: argparse.Namespace, request: Request | None) -> int:
         if report is not None:
             print(f"\n{report}")
     if request is not None and files is not None:
-        keep(request, files, model, compiled, [x.shape for x in inputs.values()])
+        with collector_paused():
+            keep(request, files, model, compiled, inputs)
     return int(not all(v.equal for v in verdicts) or (layers is not None and layers.first is not None))
 
 
@@ -143,7 +145,7 @@ def specs_of(ports: Sequence[Port]) -> list[InputSpec]:
 
 def _numbers(port: Port) -> np.dtype[Any] | None:
     if not port.is_tensor or port.type is None or port.type.elem == STRING:
-        return None
+        return None  # cannot be random
     try:
         return numpy_type(port.type.elem)
     except UnsupportedError:

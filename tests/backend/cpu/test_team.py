@@ -148,6 +148,23 @@ assert loops(8, 100, 50) == ([50] * 100, (5000, 0))
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120, cwd=root)
 
 
+@pytest.mark.skipif(CPUS < 2, reason="one processor")
+def test_a_run_without_a_parallel_loop_wakes_no_thread() -> None:
+    program = """
+import os
+from tests.backend.cpu.test_team import loops
+threads = lambda: len(os.listdir("/proc/self/task"))
+assert loops(2, 1)[0] == [1]  # compiles
+before = threads()
+assert loops(2, 1, 50) == ([50], (50, 0)) and loops(2, 0) == ([], (0, 0))
+assert threads() == before
+assert loops(2, 100)[0] == [1] * 100
+assert threads() > before
+"""
+    root = Path(__file__).parents[3]
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120, cwd=root)
+
+
 @pytest.mark.parametrize(
     ("text", "allowed"),
     [("max 100000\n", None), ("100000 100000\n", 1), ("150000 100000\n", 2), ("5000 100000\n", 1), ("nonsense", None)],

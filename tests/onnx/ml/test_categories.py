@@ -17,6 +17,7 @@ from tests.onnx.rival import Array, onnxruntime_results
 
 WORDS = {"cats_int64s": [3, 1, 2], "cats_strings": ["three", "one", "two"]}
 PLACES = np.array([[1, 2, 7], [3, -1, 1]], np.int64)
+TEXTS = np.array([["one", "", "two"], ["ten", "two", "one"]], object)
 ROWS = np.random.default_rng(0).standard_normal((4, 3)).astype(np.float32)
 
 
@@ -49,6 +50,15 @@ CASES: dict[str, tuple[str, dict[str, Array], dict[str, Any]]] = {
     "one hot": ("OneHotEncoder", {"x": PLACES}, {"cats_int64s": [2, 1, 5]}),
     "one hot, floats": ("OneHotEncoder", {"x": PLACES.astype(np.float32)}, {"cats_int64s": [2, 1, 5]}),
     "one hot, a vector": ("OneHotEncoder", {"x": PLACES[0]}, {"cats_int64s": [7]}),
+    "words to numbers": ("CategoryMapper", {"x": TEXTS}, WORDS | {"default_int64": 9}),
+    "labels of words": ("LabelEncoder", {"x": TEXTS}, {"keys_strings": ["one", "two"], "values_int64s": [10, 20]}),
+    "floats of words": (
+        "LabelEncoder",
+        {"x": TEXTS},
+        {"keys_strings": ["two", "one"], "values_floats": [0.5, 1.5], "default_float": -2.0},
+    ),
+    "words of words": ("LabelEncoder", {"x": TEXTS}, {"keys_strings": ["one", ""], "values_strings": ["uno", "none"]}),
+    "one hot, words": ("OneHotEncoder", {"x": TEXTS}, {"cats_strings": ["two", "", "one"]}),
     "features": ("FeatureVectorizer", {"x": ROWS, "z": ROWS[:, :2]}, {"inputdimensions": [3, 2]}),
     "features, cut and extended": ("FeatureVectorizer", {"x": ROWS, "z": ROWS[:, :2]}, {"inputdimensions": [2, 4]}),
     "features, integers": ("FeatureVectorizer", {"x": PLACES, "z": PLACES}, {"inputdimensions": [3, 3]}),
@@ -79,7 +89,8 @@ def test_what_does_not_fit_is_refused() -> None:
         ("OneHotEncoder", {"cats_int64s": [1], "zeros": 0}, UnsupportedError, "no categories"),
         ("CategoryMapper", {"cats_int64s": [1], "cats_strings": ["a", "b"]}, ImportGraphError, "differ in number"),
         ("FeatureVectorizer", {"inputdimensions": [1, 2]}, ImportGraphError, "2 numbers of columns for 1"),
-        ("LabelEncoder", {"keys_strings": ["a"], "values_int64s": [1]}, UnsupportedError, "strings"),
+        ("LabelEncoder", {"keys_strings": ["a"], "values_int64s": [1]}, ImportGraphError, "another type"),
+        ("OneHotEncoder", {"cats_strings": ["a"]}, ImportGraphError, "cats_int64s is missing"),
     )
     for op, attributes, error, message in cases:
         with pytest.raises(error, match=message):

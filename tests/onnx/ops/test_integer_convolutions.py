@@ -55,7 +55,9 @@ def test_sums_are_exact(channels: int, outer: int, groups: int, stored: bool) ->
         assert not made.host_operators
         nodes = [n for s in made.program.segments() if s.graph is not None for n in s.graph.nodes()]
         kinds = {n.dtype for n in nodes if "transposed" in n.attrs}
-        assert kinds == ({f32} if groups != 2 or stored else {i32}), "products of floats where they are exact"
+        products = [n for n in nodes if n.op == "convolution_product"]
+        assert len(products) == (groups == 1)
+        assert kinds == (set() if groups == 1 else {f32} if groups != 2 or stored else {i32}), "floats if exact"
 
 
 def test_a_quantised_convolution_adds_its_bias_as_an_integer() -> None:

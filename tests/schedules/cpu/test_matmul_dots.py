@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,7 @@ from numpy.typing import NDArray
 
 from taskmap.backend.counters import Counters
 from taskmap.backend.cpu.codegen import generate
-from taskmap.backend.cpu.compile import TranslationUnit, compile_kernels
+from taskmap.backend.cpu.compile import compile_kernels
 from taskmap.backend.cpu.host import detect_host
 from taskmap.backend.cpu.toolchain import find_toolchain
 from taskmap.backend.store.objects import KernelStore
@@ -27,6 +25,7 @@ from taskmap.ir.target import Target, cpu_target
 from taskmap.ir.task import Stage, Task
 from taskmap.ir.types import DType, bf16, f32
 from taskmap.schedules import packed_together, packed_width, schedule
+from tests.schedules.disassembly import hot_loop, spills
 from tests.schedules.running import call_kernel
 
 Array = NDArray[Any]
@@ -143,35 +142,11 @@ def test_without_the_feature_there_is_no_such_product() -> None:
 
 @pytest.mark.skipif(not detect_host().supports("avx512"), reason="the toolchain compiles for this CPU")
 def test_the_hot_loop_is_dot_products_without_spills(tmp_path: Path) -> None:
-    if shutil.which("objdump") is None:
-        pytest.skip("objdump is not here")
     width = packed_width(512, 512, bf16, TARGET)
     kernel = schedule(product(512, 512, 512, width), TARGET)
     found = re.search(r"tile=(\d+)x(\d+)", kernel.note)
     assert found is not None
     products = int(found[1]) * int(found[2]) // 16
-    source = generate(lower(kernel, target=TARGET), TARGET.vector_bytes)
-    unit, file = TranslationUnit((source,)), tmp_path / "unit.o"
-    toolchain = find_toolchain(isa="avx512")
-    command = toolchain.compile_command(str(file), spelled_out=unit.is_spelled_out, features=unit.features)
-    subprocess.run(command, input=unit.text, text=True, check=True, timeout=250, capture_output=True)
-    listing = subprocess.run(
-        ["objdump", "-d", "--no-show-raw-insn", str(file)], capture_output=True, text=True, timeout=250, check=True
-    ).stdout
-    loop = max(_loops(listing), key=lambda lines: sum("vdpbf16ps" in line for line in lines))
+    loop = hot_loop(kernel, TARGET, "vdpbf16ps", tmp_path)
     assert sum("vdpbf16ps" in line for line in loop) >= products
-    assert not [line for line in loop if re.search(r"%rsp|%rbp|\bcall", line) and "zmm" in line]
-
-
-def _loops(listing: str) -> list[list[str]]:
-    """The innermost loops: from the target of a backward jump to the jump, without other jumps between."""
-    lines = [line.strip() for line in listing.splitlines() if re.match(r"\s*[0-9a-f]+:\t", line)]
-    places = {line.split(":")[0]: number for number, line in enumerate(lines)}
-    found = []
-    for number, line in enumerate(lines):
-        jump = re.search(r"\tj\w+\s+([0-9a-f]+) ", line)
-        start = places.get(jump[1], number) if jump else number
-        body = lines[start : number + 1]
-        if start < number and sum("\tj" in each for each in body) == 1:
-            found.append(body)
-    return found
+    assert not spills(loop)

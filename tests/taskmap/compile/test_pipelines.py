@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from taskmap.graph.passes import PASSES
+from taskmap.graph.passes.integer_sums import IntegerSums
 from taskmap.graph.passes.weight_packing import WEIGHTS_CHANNELS_LAST, PackWeights
 from taskmap.graph.passes.winograd import TransformWeights
 from taskmap.ir.lower.pipeline import pipeline
@@ -21,6 +22,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "passes.md"
 PIPELINES: dict[str, tuple[Pass[Any], ...]] = {
     "graph": PASSES,
     "graph-cpu": (
+        IntegerSums(),
         TransformWeights(partial(choose_form, target=cpu_target("avx512", 1))),
         PackWeights(partial(packed_width, target=cpu_target("avx512", 1))),
     ),

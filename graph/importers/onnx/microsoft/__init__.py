@@ -10,8 +10,11 @@ definition builds in ``importers.onnx.read.composition``. In reading order:
     quantised, quantised_products  operators on quantised tensors
     few_bits                       weights of two, four and eight bits
     experts                        mixtures of experts
+    gates, linear_attention        gates and norms of branches; attention by a state
+    various                        distances, samples, hashes, tokens
     predecessors                   operators that the standard took over
+    refused                        the operators that are not read, and why
     table                          imports all of them, which fills the table of contracts
 
-May import: ``importers.onnx.read``, ``graph.build``, ir and onnx.
+May import: ``importers.onnx.read``, ``graph.build``, ``graph.quantised``, ir and onnx.
 """

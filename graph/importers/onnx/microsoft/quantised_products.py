@@ -10,13 +10,17 @@ from taskmap.graph.importers.onnx.microsoft.convolutions import WINDOW, channels
 from taskmap.graph.importers.onnx.microsoft.norms import embedded
 from taskmap.graph.importers.onnx.microsoft.quantised import numbers, quantised
 from taskmap.graph.importers.onnx.read.composition import Body
+from taskmap.graph.quantised.products import LONGEST
 from taskmap.ir.construct import static_size
 
 FLOAT, INT32 = int(TensorProto.FLOAT), int(TensorProto.INT32)
 
 
 def _scaled_product(b: Body, operands: tuple[str, str], scales: tuple[str, str], zeros: tuple[str, str]) -> str:
-    """(a - a_zero) @ (b - b_zero), times both scales; the second scale may differ by column."""
+    """(a - a_zero) @ (b - b_zero), times both scales; the second scale may differ by column. Refuses sums that i32 may
+    not hold."""
+    terms = static_size(b.shape(operands[1])[-2])
+    b.refuse(f"sums of {terms} products", terms is not None and terms > LONGEST)
     whole = b("MatMulInteger", *operands, *zeros)
     return b("Mul", b("Cast", whole, to=FLOAT), b("Mul", *scales))
 

@@ -6,11 +6,15 @@ from taskmap.graph.importers.onnx.microsoft import (
     experts,
     few_bits,
     fused,
+    gates,
     grouped_attention,
+    linear_attention,
     norms,
     predecessors,
     quantised,
     quantised_products,
+    refused,
+    various,
 )
 
 FAMILIES = (
@@ -19,10 +23,14 @@ FAMILIES = (
     experts,
     few_bits,
     fused,
+    gates,
     grouped_attention,
+    linear_attention,
     norms,
     predecessors,
     quantised,
     quantised_products,
+    refused,
+    various,
 )
-"""The files that fill the table of contracts."""
+"""The files that fill the tables of contracts and refusals."""

@@ -7,7 +7,9 @@
     linear_models    scaling, imputation and linear models
     vector_machines  SVMRegressor and SVMClassifier
     categories       labels, one-hot encoding and features side by side
+    maps             CastMap and DictVectorizer
     ngrams           TfIdfVectorizer
 
-May import: ``importers.onnx.read``, ``importers.onnx.ops.matmul``, ``graph.ops``, ``graph.nodes`` and ir.
+May import: ``importers.onnx.read``, ``importers.onnx.ops.matmul``, ``importers.onnx.ops.strings``, ``graph.ops``,
+``graph.nodes`` and ir.
 """

@@ -6,12 +6,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from onnx import helper
 
 from taskmap.graph.importers.onnx.ml.scores import DOMAIN, INT64
 from taskmap.graph.importers.onnx.read.call import OnnxCall
+from taskmap.graph.importers.onnx.read.elements import STRING
 from taskmap.graph.importers.onnx.read.host import concrete, on_host
 from taskmap.graph.importers.onnx.read.table import lowering
-from taskmap.graph.importers.onnx.read.values import PresentedValue, Tensor, constant_node
+from taskmap.graph.importers.onnx.read.values import Tensor, constant_node
 from taskmap.graph.nodes import Node
 from taskmap.graph.ops.creation import full
 from taskmap.graph.ops.join import cat
@@ -22,55 +24,45 @@ from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.types import f32
 
 Array = NDArray[Any]
-FLOAT = 1
 TABLE = "a table of labels"
 
 
 @lowering("LabelEncoder", domain=DOMAIN, since=2)
-def _label_encoder(call: OnnxCall) -> Tensor | PresentedValue:
+def _label_encoder(call: OnnxCall) -> Tensor:
     keys, values = _table(call, "keys"), _table(call, "values")
     if keys is None or values is None or len(keys) != len(values):
         raise call.error("keys and values of the table differ in number")
     if not len(keys):
         raise call.error("its table of labels is empty")
-    if keys.dtype == object:
-        raise UnsupportedError("strings as input")
-    if values.dtype == object:
-        return _words(call, keys, [*values, call.attr("default_string", "_Unused")])
+    if (keys.dtype == object) != (call.elem(0) == STRING):
+        raise call.error("the keys of its table have another type than its input")
     default = _default(call, values.dtype)
-    elem = {"f": FLOAT, "i": INT64}[values.dtype.kind] if values.dtype.itemsize != 2 else 5
-    if values.dtype == np.float64:
-        elem = 11
+    elem = int(helper.np_dtype_to_tensor_dtype(values.dtype))
 
     def run(a: Array) -> Array:
         place = _positions(keys, a)
-        made: Array = np.where(place >= 0, values[place], default).astype(values.dtype)
+        made: Array = np.where(place >= 0, values[place], np.array(default, values.dtype)).astype(values.dtype)
         return made
 
     return on_host(call, run, [(elem, call.tensor(0).shape)], TABLE)[0]
 
 
 @lowering("CategoryMapper", domain=DOMAIN)
-def _category_mapper(call: OnnxCall) -> PresentedValue:
+def _category_mapper(call: OnnxCall) -> Tensor:
     numbers, words = call.required("cats_int64s"), call.required("cats_strings")
     if len(numbers) != len(words) or not numbers:
         raise call.error("the numbers and the strings of its categories differ in number")
-    if call.elem(0) != INT64:
-        raise UnsupportedError("strings as input")
-    return _words(call, np.array(numbers, np.int64), [*words, call.attr("default_string", "_Unused")])
-
-
-def _words(call: OnnxCall, keys: Array, words: list[Any]) -> PresentedValue:
-    """The string for each element; the last of ``words`` is for elements that are no keys."""
-    listed = [w.decode() if isinstance(w, bytes) else str(w) for w in words]
-    table = np.array(listed, object)
+    listed, named = np.array(numbers, np.int64), np.array(words, object)
+    to_words = call.elem(0) == INT64
+    keys, values = (listed, named) if to_words else (named, listed)
+    default = call.attr("default_string", "_Unused") if to_words else call.attr("default_int64", -1)
 
     def run(a: Array) -> Array:
         place = _positions(keys, a)
-        return np.where(place >= 0, place, len(keys)).astype(np.int64)
+        made: Array = np.where(place >= 0, values[place], np.array(default, values.dtype)).astype(values.dtype)
+        return made
 
-    (places,) = on_host(call, run, [(INT64, call.tensor(0).shape)], TABLE)
-    return PresentedValue(places, lambda a: table[a], tuple(listed))
+    return on_host(call, run, [(STRING if to_words else INT64, call.tensor(0).shape)], TABLE)[0]
 
 
 def _positions(keys: Array, a: Array) -> Array:
@@ -90,15 +82,15 @@ def _positions(keys: Array, a: Array) -> Array:
 @lowering("OneHotEncoder", domain=DOMAIN)
 def _one_hot(call: OnnxCall) -> Node:
     """A row of zeros for an element that is no category; a fraction equals none."""
-    if call.attr("cats_int64s") is None:
-        raise UnsupportedError("strings as input")
     if not call.attr("zeros", 1):
         raise UnsupportedError("a refusal of elements that are no categories", why="the values decide")
-    categories = np.array(call.required("cats_int64s"), np.int64)
-    if not len(categories) or len(np.unique(categories)) != len(categories):
-        raise call.error("its categories are not distinct numbers")
+    words = call.elem(0) == STRING
+    listed = call.required("cats_strings" if words else "cats_int64s")
+    if not listed or len(set(listed)) != len(listed):
+        raise call.error("its categories are not distinct")
     x = call.node(0)
-    table = to_dtype(constant_node(categories, INT64), x.dtype)
+    table = constant_node(np.array(listed, object), STRING) if words else constant_node(np.array(listed), INT64)
+    table = to_dtype(table, x.dtype)
     one, zero = number(1.0, f32), number(0.0, f32)
     return pointwise(
         "one_hot", (unsqueeze(x, len(x.shape)), table), lambda a, b: select(eq(a, b), one, zero), f32, x.dtype
@@ -125,16 +117,25 @@ def _features(call: OnnxCall) -> Node:
 
 def _table(call: OnnxCall, name: str) -> Any:
     if call.attr(f"{name}_tensor") is not None:
-        return call.array_attr(f"{name}_tensor").reshape(-1)
+        return _texts(call.array_attr(f"{name}_tensor").reshape(-1))
     for kind, dtype in (("floats", np.float32), ("int64s", np.int64), ("strings", object)):
         if call.attr(f"{name}_{kind}") is not None:
             return np.array(call.attr(f"{name}_{kind}"), dtype)
     return None
 
 
+def _texts(array: Array) -> Array:
+    """Strings as text, numbers unchanged."""
+    if array.dtype.kind not in "OSU":
+        return array
+    return np.array([v.decode() if isinstance(v, bytes) else str(v) for v in array.tolist()], object)
+
+
 def _default(call: OnnxCall, dtype: Any) -> Any:
     if call.attr("default_tensor") is not None:
-        return call.array_attr("default_tensor").reshape(-1)[0]
+        return _texts(call.array_attr("default_tensor").reshape(-1))[0]
+    if dtype.kind == "O":
+        return call.attr("default_string", "_Unused")
     if dtype.kind == "f":
         return call.attr("default_float", -0.0)
     return call.attr("default_int64", -1)

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taskmap.graph.importers.onnx.read.call import OnnxCall
+from taskmap.graph.importers.onnx.read.elements import STRING
 from taskmap.graph.importers.onnx.read.host import on_host
 from taskmap.graph.importers.onnx.read.table import lowering
-from taskmap.ir.errors import UnsupportedError
 
 Array = NDArray[Any]
 LARGEST = 1 << 24
@@ -21,9 +21,8 @@ LARGEST = 1 << 24
 @lowering("TfIdfVectorizer")
 def _tf_idf(call: OnnxCall) -> Any:
     x = call.tensor(0)
-    pool = call.attr("pool_int64s")
-    if pool is None:
-        raise UnsupportedError("n-grams of strings")
+    of_words = x.elem == STRING
+    pool = np.array(call.required("pool_strings" if of_words else "pool_int64s"), object if of_words else np.int64)
     mode, starts, places = call.required("mode"), call.required("ngram_counts"), call.required("ngram_indexes")
     shortest, longest = int(call.required("min_gram_length")), int(call.required("max_gram_length"))
     skips = int(call.required("max_skip_count"))
@@ -34,7 +33,7 @@ def _tf_idf(call: OnnxCall) -> Any:
     lengths = _by_length(pool, starts)
     if sum(len(grams) for grams in lengths) != len(places) or mode not in ("TF", "IDF", "TFIDF"):
         raise call.error(f"{len(places)} positions of n-grams in the mode {mode}")
-    words = np.unique(np.array(pool, np.int64))
+    words = np.unique(pool)
     tables = [_Table(grams, words) for grams in lengths]
 
     def run(a: Any) -> Any:
@@ -53,10 +52,10 @@ def _tf_idf(call: OnnxCall) -> Any:
     return on_host(call, run, [(1, shape)], "n-grams")
 
 
-def _by_length(pool: Sequence[int], starts: Sequence[int]) -> list[Array]:
+def _by_length(pool: Array, starts: Sequence[int]) -> list[Array]:
     """The n-grams of the pool, [count, n] for each n: those of length 1 from ``starts[0]``, of 2 from ``starts[1]``."""
     ends = [*starts[1:], len(pool)]
-    parts = [np.array(pool[a:b], np.int64) for a, b in zip(starts, ends, strict=True)]
+    parts = [pool[a:b] for a, b in zip(starts, ends, strict=True)]
     return [part[: len(part) // n * n].reshape(-1, n) for n, part in enumerate(parts, 1)]
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from taskmap.graph.importers.onnx.read.call import OnnxCall
+from taskmap.graph.importers.onnx.read.elements import STRING
 from taskmap.graph.importers.onnx.read.table import lowering
 from taskmap.graph.importers.onnx.read.values import PresentedValue, Tensor, Value, constant_node
 from taskmap.graph.nodes import Node
@@ -92,16 +93,11 @@ def labels_of(call: OnnxCall, *names: str) -> Sequence[int] | Sequence[str]:
 
 
 def labelled(labels: Sequence[int] | Sequence[str], places: Node) -> Value:
-    """The labels at ``places`` [rows]; strings are created when the caller receives them."""
-    places = to_dtype(places, i64)
-    if all(isinstance(v, str) for v in labels):
-        words = np.array(labels, object)
-        return PresentedValue(
-            Tensor(INT64, places.shape, made=places), lambda a: words[a], tuple(str(v) for v in labels)
-        )
-    table = constant_node(np.array(labels, np.int64).reshape(-1, 1), INT64)
-    made = reshape(embedding(table, places), [places.shape[0]])
-    return Tensor(INT64, made.shape, made=made)
+    """The labels at ``places`` [rows]."""
+    elem = STRING if all(isinstance(v, str) for v in labels) else INT64
+    table = constant_node(np.array(labels, object if elem == STRING else np.int64).reshape(-1, 1), elem)
+    made = reshape(embedding(table, to_dtype(places, i64)), [places.shape[0]])
+    return Tensor(elem, made.shape, made=made)
 
 
 def best(scores: Node) -> Node:

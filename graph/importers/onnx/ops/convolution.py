@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from taskmap.graph.importers.onnx.ops.matmul import matmul
@@ -95,8 +96,20 @@ def _conv(call: OnnxCall) -> Node:
     return convolved(call, x, w, call.optional(2))
 
 
-def convolved(call: OnnxCall, x: Node, w: Node, bias: Node | None, pad_value: float = 0) -> Node:
-    """The convolution described by the call's attributes."""
+@dataclass(frozen=True, slots=True)
+class ConvolutionWindow:
+    """The checked attributes of a convolution: strides and dilations, groups, output channels, and the padding before
+    and behind each spatial dimension."""
+
+    strides: list[int]
+    dilations: list[int]
+    groups: int
+    made: int
+    pairs: OpenPairs
+
+
+def geometry(call: OnnxCall, x: Node, w: Node) -> ConvolutionWindow:
+    """The geometry of the convolution of x with w. Raises ImportGraphError where they do not fit the attributes."""
     rank = len(w.shape) - 2
     kernel = concrete(w.shape[2:], "a kernel")
     if rank < 1 or len(x.shape) != rank + 2:
@@ -116,10 +129,16 @@ def convolved(call: OnnxCall, x: Node, w: Node, bias: Node | None, pad_value: fl
         raise call.error(f"a weight of shape {list(w.shape)} in {groups} groups does not fit {channels} channels")
     pairs = padding_of(call, x.shape[2:], kernel, strides, dilations)
     check_window(call, x.shape[2:], pairs, kernel, dilations)
-    x, padding = padded(x, pairs, pad_value)
-    result = convolution(x, w, strides, padding, dilations, groups=groups)
-    if bias is not None and (len(bias.shape) != 1 or static_size(bias.shape[0]) != made):
-        raise call.error(f"a bias of shape {list(bias.shape)} for {made} channels")
+    return ConvolutionWindow(strides, dilations, groups, made, pairs)
+
+
+def convolved(call: OnnxCall, x: Node, w: Node, bias: Node | None, pad_value: float = 0) -> Node:
+    """The convolution described by the call's attributes."""
+    g = geometry(call, x, w)
+    x, padding = padded(x, g.pairs, pad_value)
+    result = convolution(x, w, g.strides, padding, g.dilations, groups=g.groups)
+    if bias is not None and (len(bias.shape) != 1 or static_size(bias.shape[0]) != g.made):
+        raise call.error(f"a bias of shape {list(bias.shape)} for {g.made} channels")
     return result if bias is None else add_channel_bias(result, bias)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from onnx import TensorProto
 
 from taskmap.graph.build import define
+from taskmap.graph.importers.onnx.ops.strings import text_cast
 from taskmap.graph.importers.onnx.read.assumptions import decides
 from taskmap.graph.importers.onnx.read.call import OnnxCall
 from taskmap.graph.importers.onnx.read.elements import (
@@ -159,7 +160,7 @@ def converted(call: OnnxCall, to: int) -> Any:
     if x.elem == to:
         return x
     if STRING in (x.elem, to):
-        raise UnsupportedError("a conversion from or to strings")
+        return on_host(call, lambda a, _like=None: text_cast(a, to), [(to, x.shape)], "strings", inputs=[0])
     target = held_in(to)
     source = held_in(x.elem)
     narrow = (*NARROW_FLOATS, *NARROW_INTEGERS)

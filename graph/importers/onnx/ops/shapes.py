@@ -10,7 +10,6 @@ from taskmap.graph.build import broadcast_shapes, define, reindex
 from taskmap.graph.importers.onnx.ops.symbolic_padding import open_pad
 from taskmap.graph.importers.onnx.read.assumptions import decides
 from taskmap.graph.importers.onnx.read.call import OnnxCall
-from taskmap.graph.importers.onnx.read.elements import STRING
 from taskmap.graph.importers.onnx.read.host import concrete
 from taskmap.graph.importers.onnx.read.table import lowering
 from taskmap.graph.importers.onnx.read.values import Tensor, is_empty, of_array
@@ -22,7 +21,6 @@ from taskmap.graph.ops.rearrange import constant_pad, flip, reflection_pad, repe
 from taskmap.graph.ops.views import expand, permute, reshape, slice_
 from taskmap.graph.ops.views import split as split_node
 from taskmap.ir.construct import ceil_div, compare, index, load, product, select, static_size
-from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Buffer, Dim, Expr
 from taskmap.ir.types import boolean
 
@@ -156,8 +154,6 @@ def _tile(call: OnnxCall) -> Node:
 @lowering("Concat")
 def _concat(call: OnnxCall) -> Any:
     tensors = [call.tensor(i) for i in range(len(call.inputs))]
-    if any(t.elem == STRING for t in tensors):
-        raise UnsupportedError("a concatenation of strings")
     rank = len(tensors[0].shape)
     axis = call.axis(call.attr("axis", 1), rank)
     for t in tensors:

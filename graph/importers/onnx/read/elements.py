@@ -1,8 +1,8 @@
 """ONNX element types: the taskmap type that holds each, and conversions between arrays and tensors.
 
 Types that taskmap lacks are held in wider ones: uint16 in i32, uint32 in i64, integers of four and two bits in eight,
-floats of eight and four bits in f32. uint64 is held in i64 bit by bit. No type holds strings and complex numbers: they
-exist only as known values.
+floats of eight and four bits in f32. uint64 is held in i64 bit by bit, a string as its number in i64 (``strings``). No
+type holds complex numbers: they exist only as known values.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
+from taskmap.graph.importers.onnx.strings import STRINGS
 from taskmap.graph.importers.torch.types import torch_dtype
 from taskmap.ir.errors import ImportGraphError, UnsupportedError
 from taskmap.ir.types import DType, bf16, boolean, f16, f32, f64, i8, i16, i32, i64, u8
@@ -81,7 +82,9 @@ def elem_name(elem: int) -> str:
 
 
 def held_in(elem: int) -> DType:
-    """The type that holds ``elem``. Raises UnsupportedError for strings, complex numbers and unknown types."""
+    """The type that holds ``elem``. Raises UnsupportedError for complex numbers and unknown types."""
+    if elem == STRING:
+        return i64
     if elem not in HELD:
         raise UnsupportedError(f"tensors of {elem_name(elem)}", why="taskmap has no type that holds them")
     return HELD[elem]
@@ -100,6 +103,8 @@ def numpy_type(elem: int) -> np.dtype[Any]:
 def to_held(array: Array, elem: int) -> Array:
     """``array`` of type ``elem``, converted to the type that holds it; bf16 keeps its own type."""
     dtype = held_in(elem)
+    if elem == STRING:
+        return STRINGS.numbers(array)
     if elem == TensorProto.UINT64:
         return array.view(np.int64) if array.dtype == np.uint64 else array.astype(np.int64)
     if elem == TensorProto.BFLOAT16:
@@ -109,6 +114,8 @@ def to_held(array: Array, elem: int) -> Array:
 
 def from_held(array: Array, elem: int) -> Array:
     """The reverse of ``to_held``."""
+    if elem == STRING:
+        return STRINGS.texts(array)
     if elem == TensorProto.UINT64:
         return array.view(np.uint64)
     return array.astype(numpy_type(elem), copy=False)

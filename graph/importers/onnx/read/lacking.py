@@ -14,9 +14,9 @@ _KINDS = 100
 
 
 def lacking(missing: Mapping[str, Sequence[str]]) -> UnsupportedError:
-    """The error for unsupported operators, most frequent first: each with its name, its number of nodes, and the first
-    of them."""
-    kinds = sorted(missing, key=lambda kind: (-len(missing[kind]), kind))
+    """The error for unsupported operators, those with the same reason together, most frequent first: each with its
+    name, its number of nodes, and the first of them."""
+    kinds = sorted(missing, key=lambda kind: (kind.partition(" (")[2], -len(missing[kind]), kind))
     nodes = sum(map(len, missing.values()))
     lines = [_line(kind, missing[kind]) for kind in kinds[:_KINDS]]
     more = [f"and {len(kinds) - _KINDS} more operators"] if len(kinds) > _KINDS else []

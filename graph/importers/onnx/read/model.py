@@ -10,7 +10,7 @@ from typing import Any
 import onnx
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TypeProto, ValueInfoProto, defs
 
-from taskmap.graph.importers.onnx.contract import CONTRACTS, DEFINITIONS
+from taskmap.graph.importers.onnx.contract import CONTRACTS, DEFINITIONS, REFUSED
 from taskmap.graph.importers.onnx.read.elements import OnnxTensorType
 from taskmap.graph.importers.onnx.read.lacking import Missing, lacking
 from taskmap.graph.importers.onnx.read.library import (
@@ -36,11 +36,13 @@ MOST_NODES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """An input or output of the model."""
+    """An input or output of the model. ``pair``: the element types of the keys and of the values of a map, or of each
+    map in a sequence."""
 
     name: str
     kind: str
     type: OnnxTensorType | None
+    pair: tuple[int, int] | None = None
 
     @property
     def is_tensor(self) -> bool:
@@ -203,6 +205,8 @@ def _lacks(node: NodeProto, library: FunctionLibrary) -> str | None:
     if library.function(node) is not None:
         return None
     label = f"{domain + '.' if domain else ''}{node.op_type}"
+    if (refused := REFUSED.get((domain, node.op_type)) or REFUSED.get((domain, ""))) is not None:
+        return f"{label} ({refused})"
     if domain not in library.opsets:
         return f"{label} (its operator set is not declared)"
     schema = library.schema(node)
@@ -259,7 +263,12 @@ def _port(value: ValueInfoProto) -> Port:
     kind = value.type.WhichOneof("value") or "nothing"
     if kind == "tensor_type":
         return Port(value.name, "tensor", tensor_type(value.type.tensor_type))
-    return Port(value.name, {"sequence_type": "sequence", "optional_type": "optional"}.get(kind, kind), None)
+    kinds = {"sequence_type": "sequence", "optional_type": "optional", "map_type": "map"}
+    inner = value.type.sequence_type.elem_type if kind == "sequence_type" else value.type
+    pair = None
+    if inner.HasField("map_type"):
+        pair = inner.map_type.key_type, inner.map_type.value_type.tensor_type.elem_type
+    return Port(value.name, kinds.get(kind, kind), None, pair)
 
 
 def tensor_type(proto: TypeProto.Tensor) -> OnnxTensorType:

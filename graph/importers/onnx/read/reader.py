@@ -243,7 +243,7 @@ class Reader:
         if isinstance(made, PresentedValue):
             shown_as = self._result(call, index, made.tensor)
             assert isinstance(shown_as, Tensor)
-            return PresentedValue(shown_as, made.present, made.words)
+            return PresentedValue(shown_as, made.present)
         if not isinstance(made, (Node, Tensor)):
             return made
         if isinstance(made, Tensor):

@@ -69,7 +69,7 @@ def remapped(value: Value | None, replace: Replace) -> Value | None:
     if isinstance(value, SequenceValue):
         return SequenceValue([_certain(remapped(v, replace)) for v in value.items], value.elem)
     if isinstance(value, PresentedValue):
-        return PresentedValue(replace(value.tensor), value.present, value.words)
+        return PresentedValue(replace(value.tensor), value.present)
     return OptionalValue(remapped(value.value, replace))
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from taskmap.graph.build import define
 from taskmap.graph.importers.onnx.read.elements import STRING, held_in, to_held, to_torch
 from taskmap.graph.importers.onnx.read.ratios import Ratio
+from taskmap.graph.importers.onnx.strings import STRINGS
 from taskmap.graph.nodes import Node
 from taskmap.graph.ops.pointwise import number
 from taskmap.ir.construct import eq, index, select, static_size
@@ -67,15 +68,10 @@ class OptionalValue:
 
 @dataclass(slots=True, eq=False)
 class PresentedValue:
-    """A tensor that the caller receives in another form, such as maps or string labels, which ``present`` makes from an
-    array.
-
-    String labels are indices into ``words``.
-    """
+    """A tensor that the caller receives in another form, such as maps, which ``present`` makes from an array."""
 
     tensor: Tensor
     present: Callable[[Array], Any]
-    words: tuple[str, ...] = ()
 
 
 Value = Tensor | SequenceValue | OptionalValue | PresentedValue
@@ -83,7 +79,7 @@ Value = Tensor | SequenceValue | OptionalValue | PresentedValue
 
 def constant_node(array: Array, elem: int) -> Node:
     """A constant of the graph."""
-    value = to_torch(to_held(array, elem))
+    value = to_torch(STRINGS.numbers(array, keep=True) if elem == STRING else to_held(array, elem))
     node = Node("constant", (), tuple(value.shape), held_in(elem), attrs={"value": value})
     node.strides = tuple(value.stride())
     return node

@@ -2,7 +2,7 @@
 
 Each file registers functions of ``graph.ops`` under the names of overloads, and adapts arguments where the two differ.
 
-May import: ``importers.torch.table``, ``graph.ops``, ``graph.nodes`` and ir.
+May import: ``importers.torch.table``, ``graph.ops``, ``graph.quantised``, ``graph.nodes`` and ir.
 """
 
 from taskmap.graph.importers.torch.aten import (

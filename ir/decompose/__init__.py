@@ -1,0 +1,20 @@
+"""Schedules as values: a spec, decomposed step by step until each piece is what one instruction does.
+
+In reading order:
+
+    specs        the kinds of specs: MatMul, Move, Init; made by users and by steps
+    strategy     the primitives: tile, to, split, move, accumulate_in, apply, done, and their refinements
+    spec, levels    the data of a spec: axes, operands, the level of its workers
+    steps        the steps as data; a tree is a spec and its steps
+    checks, refusal    the conditions of the primitives, and the errors
+    leaves       the instruction that does a spec
+    show         a tree as text
+    ownership    the task mapping that a tree means
+    lowering     a finished tree as a kernel
+    emit, copies, pipeline    its statements: of products, of copies, of copies fetched ahead
+    views        the place of an operand's part in its buffer
+    barriers     barriers between accesses to shared memory
+
+``taskmap.decompose`` is the public interface. May import: everything in ``ir`` but the interpreter. After: Fireiron
+(Hagedorn et al., PACT 2020).
+"""

@@ -1,0 +1,150 @@
+"""Barriers that the tree does not mention: between threads that write and threads that read the same shared memory.
+
+A barrier is inserted before a statement that touches a buffer which other threads may have written, or still read,
+since the last barrier. A loop's body is looked at twice, the second time after itself. Of buffers with several stages,
+accesses to different stages do not meet; an asynchronous copy is written when it is waited for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+from taskmap.ir import nodes as ir
+from taskmap.ir.construct import constant_value
+from taskmap.ir.isa.specs import GroupSpec
+from taskmap.ir.visit import stmt_bodies, stmt_exprs, walk_exprs, walk_stmts
+from taskmap.ir.workers import THREAD
+
+
+@dataclass(slots=True)
+class Stages:
+    """counts: the stages of buffers. offsets: indices of stages, each as the number of parts ahead of the one in use.
+    asynchronous: buffers that asynchronous copies fill."""
+
+    counts: dict[ir.Buffer, int] = field(default_factory=dict)
+    offsets: dict[ir.Expr, int] = field(default_factory=dict)
+    asynchronous: set[ir.Buffer] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True)
+class _Access:
+    """An access to shared memory since the last barrier. offset: its stage; None: any."""
+
+    buffer: ir.Buffer
+    writes: bool
+    offset: int | None
+
+
+State = frozenset[_Access]
+
+
+def with_barriers(body: ir.Body, stages: Stages) -> ir.Body:
+    """The body with the barriers that its accesses to shared memory need."""
+    return _Barriers(stages).body(body, frozenset())[0]
+
+
+@dataclass(frozen=True, slots=True)
+class _Barriers:
+    stages: Stages
+
+    def body(self, body: ir.Body, state: State) -> tuple[ir.Body, State]:
+        out: list[ir.Stmt] = []
+        for s in body:
+            if isinstance(s, ir.For) and self.needs_inside(s):
+                s, state = self.loop(s, state)
+                out.append(s)
+                continue
+            new = frozenset(self.accesses(s))
+            if not _is_wait(s) and any(self.meet(a, b) for a in state for b in new):
+                out.append(ir.Barrier())
+                state = frozenset()
+            if isinstance(s, ir.If) and _is_uniform(s.cond):
+                then, after = self.body(s.then, state)
+                orelse, otherwise = self.body(s.orelse, state)
+                s, state = replace(s, then=then, orelse=orelse), after | otherwise
+            else:
+                state |= new
+            out.append(s)
+        return tuple(out), state
+
+    def loop(self, s: ir.For, state: State) -> tuple[ir.For, State]:
+        """The body in its steady state: after what came before the loop, and after the body itself."""
+        _, once = self.body(s.body, state)
+        for _ in range(3):
+            body, after = self.body(s.body, state | self.later(once))
+            if after == once:
+                break
+            once = once | after
+        return replace(s, body=body), state | after if not self.has_barrier(body) else after
+
+    def has_barrier(self, body: ir.Body) -> bool:
+        return any(isinstance(s, ir.Barrier) for s in walk_stmts(body))
+
+    def needs_inside(self, s: ir.For) -> bool:
+        """True if the iterations of a loop need barriers between them, whatever precedes it."""
+        if s.kind is ir.LoopKind.VECTOR or not self.touches(s):
+            return False
+        return self.has_barrier(self.loop(s, frozenset())[0].body)
+
+    def later(self, state: State) -> State:
+        """Accesses of one iteration as the next one sees them."""
+        return frozenset(a if a.offset is None else replace(a, offset=a.offset - 1) for a in state)
+
+    def meet(self, a: _Access, b: _Access) -> bool:
+        if a.buffer is not b.buffer or not (a.writes or b.writes):
+            return False
+        if a.offset is None or b.offset is None:
+            return True
+        return (a.offset - b.offset) % self.stages.counts[a.buffer] == 0
+
+    def touches(self, s: ir.Stmt) -> bool:
+        return any(True for _ in self.accesses(s))
+
+    def accesses(self, s: ir.Stmt) -> Iterator[_Access]:
+        """The accesses to shared memory of a statement and of those inside it."""
+        for body in stmt_bodies(s):
+            for inner in body:
+                yield from self.accesses(inner)
+        for root in stmt_exprs(s):
+            yield from (self.access(e.buffer, e.indices, False) for e in _loads(root))
+        if _is_wait(s):
+            yield from (_Access(b, True, 0) for b in self.stages.asynchronous)
+            return
+        for region, writes in _regions(s):
+            if region.buffer.scope is ir.Scope.SHARED:
+                yield self.access(region.buffer, region.start, writes)
+
+    def access(self, buffer: ir.Buffer, at: tuple[ir.Expr, ...], writes: bool) -> _Access:
+        if buffer not in self.stages.counts:
+            return _Access(buffer, writes, None)
+        number = constant_value(at[0])  # before the loop, in which part 0 is the first
+        return _Access(buffer, writes, self.stages.offsets.get(at[0]) if number is None else int(number))
+
+
+def _loads(root: ir.Expr) -> Iterator[ir.Load]:
+    return (e for e in walk_exprs(root) if isinstance(e, ir.Load) and e.buffer.scope is ir.Scope.SHARED)
+
+
+def _regions(s: ir.Stmt) -> Iterable[tuple[ir.Region, bool]]:
+    if isinstance(s, ir.Move):
+        return ((s.src, False), (s.dst, True))
+    if isinstance(s, ir.MatMul):
+        return ((s.a, False), (s.b, False), (s.c, True))
+    if isinstance(s, ir.Store):
+        return ((ir.Region(s.buffer, s.indices, (1,) * len(s.indices)), True),)
+    if isinstance(s, ir.Invoke):
+        written = set(map(id, s.written))
+        return tuple((r, id(r) in written) for r in s.regions)
+    return ()
+
+
+def _is_wait(s: ir.Stmt) -> bool:
+    """True for the statement after which a thread's asynchronous copies have landed."""
+    spec = s.instruction.spec if isinstance(s, ir.Invoke) else None
+    return isinstance(spec, GroupSpec) and spec.action == "wait"
+
+
+def _is_uniform(cond: ir.Expr) -> bool:
+    """True if all threads of a block decide alike."""
+    return not any(e is THREAD or isinstance(e, ir.Load) for e in walk_exprs(cond))

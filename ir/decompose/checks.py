@@ -1,0 +1,265 @@
+"""The conditions of the primitives. Each check returns what the primitive needs, or raises the refusal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+from typing import cast as typed
+
+from taskmap.ir.algebra.mapping import TaskMapping
+from taskmap.ir.construct import static_size
+from taskmap.ir.decompose.levels import SCOPE_NAMES, Level
+from taskmap.ir.decompose.ownership import with_leading_dims
+from taskmap.ir.decompose.refusal import refusal
+from taskmap.ir.decompose.steps import AccumulateStep, Cut, MoveStep, SplitStep, TileStep, Tree
+from taskmap.ir.expressions import Scope
+
+T = TypeVar("T")
+R = TypeVar("R", bound=Tree)
+MOST_THREADS = 1024
+"""The threads of the largest block."""
+
+
+def unfinished(tree: Tree, word: str) -> None:
+    """The tree has a spec left to decompose."""
+    if tree.is_done:
+        raise refusal(word, tree, "the tree is finished: nothing is left to decompose.", "Leave out the last done().")
+
+
+def cuts(tree: Tree, sizes: Sequence[Any]) -> tuple[Cut, ...]:
+    """The tiles of every axis."""
+    word, spec = f"tile{tuple(sizes)}", tree.spec
+    axes = spec.tiled
+    batch = [axis for axis in axes if axis.startswith("batch")]
+    missing = len(axes) - len(sizes)
+    if missing and not 0 < missing <= len(batch):
+        raise refusal(
+            word, tree, f"it has {len(axes)} axes to tile ({', '.join(axes)}), and {len(sizes)} sizes are given.",
+            "Give one size for each axis but that of the sum, which split(...) divides.",
+        )  # fmt: skip
+    return tuple(_cut(tree, word, axis, size) for axis, size in zip(axes, [*[1] * missing, *sizes], strict=True))
+
+
+def _cut(tree: Tree, word: str, axis: str, size: Any) -> Cut:
+    width, stride = size if isinstance(size, tuple) and len(size) == 2 else (size, 0)
+    if not all(isinstance(n, int) and not isinstance(n, bool) for n in (width, stride)) or width < 1:
+        raise refusal(word, tree, f"{size!r} is not the size of a tile.", "Give an int, or (width, stride).")
+    if stride and (stride < width or stride % width):
+        raise refusal(
+            word, tree, f"pieces of {width} cannot be {stride} apart along {axis}: tiles would share elements.",
+            f"Choose a multiple of {width} as the stride.",
+        )  # fmt: skip
+    whole = static_size(tree.spec.extent(axis))
+    if tree.spec.level is Level.KERNEL and not stride:
+        return Cut(axis, width, stride)  # the size of a problem need not be a multiple: edges are predicated
+    step = stride or width
+    if whole is None:
+        raise refusal(word, tree, f"the stride {stride} cannot divide {axis}, whose size is symbolic.", "Tile first.")
+    if whole < step:
+        raise refusal(
+            word, tree, f"the tile is larger than the spec: {step} along {axis}, which has {whole}.",
+            f"Choose a tile of at most {whole}.",
+        )  # fmt: skip
+    if whole % step:
+        fitting = max(n for n in range(1, step) if whole % n == 0)
+        raise refusal(
+            word, tree, f"{step} along {axis} does not divide {whole}.",
+            f"Choose a divisor, such as {fitting}; only the sizes of a problem need not be multiples.",
+        )  # fmt: skip
+    return Cut(axis, width, stride)
+
+
+def last(tree: Tree, kind: Any, word: str, needed: str) -> Any:
+    """The last step, which must be of a kind."""
+    step = tree.steps[-1] if tree.steps else None
+    if not isinstance(step, kind):
+        raise refusal(word, tree, f"it refines the step before, which is not {needed}.", f"Write it after {needed}.")
+    return step
+
+
+def count_of(step: TileStep) -> int | None:
+    """The number of tiles; None if it is symbolic."""
+    total = 1
+    for cut in step.cuts:
+        whole = static_size(step.before.extent(cut.axis))
+        if whole is None:
+            return None
+        total *= -(-(cut.stride or whole) // cut.width)
+    return total
+
+
+def workers(tree: Tree, step: TileStep, level: Level) -> None:
+    """The tiles of a step can be given to the workers of a level."""
+    word, above = f"to({level.name})", step.before.level
+    if step.level is not None:
+        raise refusal(word, tree, f"the tiles are given to {step.level.name} already.", "Tile once more before it.")
+    if not above.is_above(level):
+        relation = "the same level" if above is level else "not below it"
+        raise refusal(
+            word, tree, f"the spec is a {above.value}'s, and {level.name} is {relation}.",
+            "Give tiles to smaller groups of workers: BLOCK, then WARP, then THREAD; or CORE, then LANES.",
+        )  # fmt: skip
+    if above is Level.KERNEL and level not in (Level.BLOCK, Level.CLUSTER, Level.CORE):
+        raise refusal(
+            word, tree, "a kernel is made of blocks of threads, or on a CPU of cores.",
+            f".tile(...).to(BLOCK) first; then tile the block's spec to {level.name}.",
+        )  # fmt: skip
+    if level in (Level.CLUSTER, Level.QUAD_PAIR):
+        why = f"workers of the level {level.name} are not lowered yet."
+        raise refusal(word, tree, why, "Use BLOCK, WARPGROUP, WARP or THREAD.")
+    if any(isinstance(s, TileStep) and s.level is None for s in tree.steps[:-1]) and level is Level.BLOCK:
+        raise refusal(word, tree, "blocks cannot be started inside a loop.", "Give the outermost tiles to BLOCK.")
+    _fits(tree, step, level, word)
+
+
+def _fits(tree: Tree, step: TileStep, level: Level, word: str) -> None:
+    count, above = count_of(step), step.before.level
+    if count is None or level in (Level.BLOCK, Level.CORE):
+        return
+    room = above.threads // level.threads if above.threads and level.threads else 0
+    if level is not Level.LANES and room and count != room:
+        raise refusal(
+            word, tree, f"there are {count} tiles, and a {above.value.lower()} has {room} {level.value.lower()}s.",
+            f"Choose tiles so that there are {room}; tile(...) before it makes several rounds.",
+        )  # fmt: skip
+    if count * level.threads > MOST_THREADS:
+        raise refusal(
+            word, tree, f"{count} tiles need {count * level.threads} threads; a block has at most {MOST_THREADS}.",
+            "Choose larger tiles, or make several rounds with tile(...) before it.",
+        )  # fmt: skip
+
+
+def split(tree: Tree, size: Any) -> None:
+    """The sum can be cut into parts of ``size``."""
+    word, spec = f"split({size})", tree.spec
+    unfinished(tree, word)
+    if not spec.summed:
+        raise refusal(word, tree, "it has no sum to split.", "Use tile(...) for its axes.")
+    count(tree, size, 1, word)
+    whole = static_size(spec.extent(spec.summed))
+    inner = any(isinstance(s, SplitStep) for s in tree.steps)
+    if whole is not None and inner and whole % size:
+        raise refusal(word, tree, f"{size} does not divide {whole}, a part of the sum.", "Choose a divisor.")
+
+
+def count(tree: Tree, value: Any, least: int, word: str) -> None:
+    """A number is an int of at least ``least``."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise refusal(word, tree, f"{value!r} is not an int of at least {least}.", f"Give at least {least}.")
+
+
+def order(tree: Tree, name: str, word: str) -> bool:
+    """True for "column", False for "row"."""
+    if name not in ("row", "column"):
+        raise refusal(word, tree, f"{name!r} is no order.", "Use 'row' or 'column'.")
+    return name == "column"
+
+
+def moved(tree: Tree, name: str, scope: Scope, word: str) -> None:
+    """An operand can be moved."""
+    unfinished(tree, word)
+    spec = tree.spec
+    operand = spec.operand(name)
+    if operand is None:
+        names = ", ".join(repr(o.name) for o in spec.operands)
+        raise refusal(word, tree, f"it has no operand {name!r}.", f"Its operands are {names}.")
+    if name == spec.accumulated or name == "dst":
+        raise refusal(
+            word, tree, f"{name} is written: a copy of it would have to be stored, too.",
+            "Use accumulate_in(...), or move the source of a copy.",
+        )  # fmt: skip
+    if operand.scope is scope:
+        raise refusal(word, tree, f"{name} is in {SCOPE_NAMES[scope]} already.", "Leave this move out.")
+    _seen(tree, scope, word)
+    if spec.static_shape(operand) is None:
+        raise refusal(word, tree, f"memory for {name} cannot have a symbolic size.", "Tile or split first.")
+
+
+def _seen(tree: Tree, scope: Scope, word: str) -> None:
+    level = tree.spec.level
+    if scope is Scope.GLOBAL or not level.sees(scope):
+        raise refusal(
+            word, tree, f"a {level.value.lower()} has no {scope.value} memory to put it into.",
+            "Tile to a level that has: SHARED from BLOCK down, REGISTER below KERNEL.",
+        )  # fmt: skip
+    if scope not in (Scope.SHARED, Scope.REGISTER):
+        raise refusal(word, tree, f"copies in {scope.name} are not lowered yet.", "Use SHARED or REGISTER.")
+
+
+def accumulated(tree: Tree, scope: Scope, word: str) -> None:
+    """Sums can be held in ``scope``."""
+    unfinished(tree, word)
+    spec = tree.spec
+    if not spec.accumulated:
+        raise refusal(word, tree, "it sums nothing.", "Use move(...) for its operands.")
+    if any(isinstance(s, AccumulateStep) for s in tree.steps):
+        held = spec.operand(spec.accumulated)
+        assert held is not None
+        raise refusal(
+            word, tree, f"{held.name} is accumulated in {SCOPE_NAMES[held.scope]} already.", "Keep one accumulate_in."
+        )
+    _seen(tree, scope, word)
+    if scope is not Scope.REGISTER:
+        raise refusal(word, tree, "sums are held in registers.", "Use REGISTER.")
+    operand = spec.operand(spec.accumulated)
+    assert operand is not None
+    if spec.static_shape(operand) is None:
+        raise refusal(word, tree, "registers cannot hold a symbolic number of sums.", "Tile first.")
+
+
+def finished(tree: Tree, how: Callable[[R], R] | None, side: R, word: str) -> R:
+    """The tree of a copy, decomposed by ``how`` or left to lowering."""
+    made: Any = how(side) if how is not None else side.done()  # type: ignore[attr-defined]  # a tree with primitives
+    if not isinstance(made, Tree) or made.root != side.root:
+        given = f"a decomposition of {made.root}" if isinstance(made, Tree) else repr(made)
+        raise refusal(word, tree, f"its function gives {given}, not one of {side.root}.", "Return the tree.")
+    if not made.is_done:
+        raise refusal(word, made, f"the copy is not finished: {made.spec} is left.", "End it with .done().")
+    return typed(R, made)
+
+
+def given_mapping(tree: Tree, by: TaskMapping, name: str, word: str, *, also_how: bool) -> TaskMapping:
+    """The mapping of a copy, which divides it into whole chunks; a matrix of a batch has leading dimensions of 1."""
+    operand = tree.spec.operand(name)
+    shape = tree.spec.static_shape(operand) if operand else None
+    assert shape is not None
+    if also_how:
+        raise refusal(word, tree, "it is given both a mapping and a decomposition.", "Give one of them.")
+    lead = len(shape) - len(by.task_shape)
+    fits = lead >= 0 and all(n == 1 for n in shape[:lead])
+    fits = fits and not any(n % t for n, t in zip(shape[lead:], by.task_shape, strict=True))
+    if not fits or not by.is_partition:
+        raise refusal(
+            word, tree, f"{by} has {list(by.task_shape)} tasks, which are not whole chunks of {list(shape)}.",
+            "Compose a mapping of repeat and spatial whose tasks divide the operand.",
+        )  # fmt: skip
+    return with_leading_dims(by, lead)
+
+
+def shared(tree: R, word: str) -> tuple[MoveStep, R]:
+    """The last step is a copy to shared memory."""
+    step = last(tree, MoveStep, word, "move(..., SHARED)")
+    if step.scope is not Scope.SHARED:
+        why = f"{step.name} moves to {SCOPE_NAMES[step.scope]}."
+        raise refusal(word, tree, why, "Only copies in shared memory are refined.")
+    return step, tree
+
+
+def prefetch(tree: Tree, stages: Any) -> None:
+    """The moves before this one, back to the split of the sum, allow stages."""
+    word = f"prefetch({stages})"
+    count(tree, stages, 2, word)
+    before = tree.steps[-2] if len(tree.steps) > 1 else None
+    ahead = isinstance(before, MoveStep) and before.stages == stages
+    if not (isinstance(before, SplitStep) or ahead):
+        raise refusal(
+            word, tree, "the part that comes next is known only in the loop of a split.",
+            "Write split(...), then the moves to prefetch, all with the same number of stages.",
+        )  # fmt: skip
+
+
+def group(tree: Tree, step: TileStep, rows: Any) -> None:
+    """Blocks can be grouped."""
+    count(tree, rows, 1, f"group({rows})")
+    if step.level is not Level.BLOCK:
+        raise refusal(f"group({rows})", tree, "only the tiles of blocks are grouped.", "Write it after to(BLOCK).")

@@ -1,0 +1,225 @@
+"""The statements of copies: one Move on regions for the workers of a level, or loops of one worker's own Moves."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from taskmap.ir import nodes as ir
+from taskmap.ir.algebra.digits import DigitMap
+from taskmap.ir.algebra.mapping import TaskMapping, repeat
+from taskmap.ir.algebra.quotient import quotient
+from taskmap.ir.builder import Builder
+from taskmap.ir.construct import ceil_div, static_size
+from taskmap.ir.decompose.levels import Level
+from taskmap.ir.decompose.ownership import elements_of, without_dims
+from taskmap.ir.decompose.refusal import refusal
+from taskmap.ir.decompose.spec import Spec
+from taskmap.ir.decompose.steps import Cut, DoneStep, MoveStep, Step, TileStep, Tree
+from taskmap.ir.decompose.views import OperandView
+from taskmap.ir.lower.flatten import strides_of
+from taskmap.ir.workers import THREAD
+
+_WIDEST = 16
+_ALONE = (Level.THREAD, Level.CORE, Level.LANES)
+
+
+@dataclass(frozen=True, slots=True)
+class CopyEmitter:
+    """Writes copies in a block of ``threads`` threads; 0 on a CPU."""
+
+    b: Builder
+    threads: int
+
+    def copy(self, step: MoveStep, src: OperandView, dst: OperandView) -> None:
+        """The copy of a move."""
+        if step.by is not None:
+            spec = step.how.root
+            self.divided(Tree(spec), src, dst, step.by, asynchronous=step.asynchronous, where=step)
+        else:
+            self.through(step.how, src, dst, asynchronous=step.asynchronous)
+
+    def through(self, tree: Tree, src: OperandView, dst: OperandView, *, asynchronous: bool = False) -> None:
+        """A copy as its tree says."""
+        if tree.root.level in _ALONE or not self.threads:
+            self.alone(tree, 0, src, dst)
+            return
+        found = next((n for n, s in enumerate(tree.steps) if isinstance(s, MoveStep)), None)
+        if found is not None:
+            self.by_way(tree, found, src, dst)
+            return
+        held = next((v for v in (src, dst) if v.buffer.scope in (ir.Scope.REGISTER, ir.Scope.FRAGMENT)), None)
+        if held is None:
+            mapping = elements_of(tree, src.buffer.dtype.bytes, self.threads)
+            self.divided(tree, src, dst, mapping, asynchronous=asynchronous, where=tree.steps[-1])
+            return
+        self.check_holders(tree, held)
+        sizes = _sizes(tree.root)
+        self.check_box(tree, (src, dst), tree.steps[-1])
+        self.b.move(dst.region(sizes), src.region(sizes), clipped=src.is_clipped or dst.is_clipped)
+
+    def by_way(self, tree: Tree, n: int, src: OperandView, dst: OperandView) -> None:
+        """A copy by way of another memory: its first half, then the rest."""
+        step = tree.steps[n]
+        assert isinstance(step, MoveStep)
+        if n:
+            why = "tiles of a copy that goes by way of another memory are not lowered yet."
+            raise refusal("kernel()", tree, why, "Move first, and tile each half.", where=step.source)
+        operand = step.how.root.operands[1]
+        shape = _sizes(step.how.root)
+        there = [not (a.startswith("batch") and m == 1) for a, m in zip(operand.axes, shape, strict=True)]
+        sizes = [m for m, kept in zip(shape, there, strict=True) if kept]
+        pitch = sizes[-1] + step.pad
+        strides = None
+        if step.pad:
+            strides = [pitch, 1] if len(sizes) == 2 else None
+        name = f"{getattr(tree.root, 'name', 'copy')}_{step.scope.value}"
+        buffer = self.b.allocate(name, operand.dtype, sizes, step.scope, strides=strides)
+        half = OperandView.whole(buffer, operand.axes, there)
+        self.copy(step, src, half)
+        self.through(Tree(step.after, tree.steps[n + 1 :]), half, dst)
+
+    def divided(
+        self, tree: Tree, src: OperandView, dst: OperandView, mapping: TaskMapping, *, asynchronous: bool, where: Step
+    ) -> None:
+        """A copy shared out among the threads of a level by a mapping of its elements, or of equal chunks."""
+        spec, b = tree.root, self.b
+        sizes = _sizes(spec)
+        self.check_box(tree, (src, dst), where)
+        room = spec.level.threads or self.threads
+        count = mapping.num_workers
+        if count > room:
+            raise refusal(
+                "kernel()", tree, f"the copy is divided among {count} threads, and there are {room}.",
+                "Tile it once more before to(THREAD): the threads then make several rounds.", where=where.source,
+            )  # fmt: skip
+        chunks = _in_chunks(mapping, src.buffer.dtype.bytes) if mapping.task_shape == sizes else mapping
+        asynchronous = asynchronous and _is_aligned(src, dst, sizes, chunks)
+        single = [d for d, n in enumerate(sizes) if n == 1]
+        chunks = without_dims(chunks, single) if len(single) < len(sizes) else repeat(1)
+        worker = THREAD if room == self.threads else THREAD % room
+        with b.when(True if count == room else worker < count):
+            b.move(
+                dst.region(sizes), src.region(sizes), mapping=chunks, worker=worker, asynchronous=asynchronous,
+                clipped=src.is_clipped or dst.is_clipped,
+            )  # fmt: skip
+
+    def alone(self, tree: Tree, n: int, src: OperandView, dst: OperandView) -> None:
+        """A copy by one worker: loops over its tiles."""
+        step = tree.steps[n]
+        if isinstance(step, DoneStep):
+            self.pieces(step.before, src, dst)
+            return
+        if not isinstance(step, TileStep) or step.level is not None:
+            raise refusal(
+                "kernel()", tree, f"{step} is not lowered in the copy of one {tree.root.level.value.lower()}.",
+                "Use tile(...) in order, or leave the copy to done().", where=step.source,
+            )  # fmt: skip
+        order = [c.axis for c in (reversed(step.cuts) if step.by_columns else step.cuts)]
+        cuts = {c.axis: c for c in step.cuts}
+        counts = [ceil_div(cuts[a].stride or step.before.extent(a), cuts[a].width) for a in order]
+        with self.b.grid(order, counts, ir.LoopKind.UNROLLED) as at:
+            where = {a: (cuts[a], i, True) for a, i in zip(order, at, strict=True)}
+            self.alone(tree, n + 1, src.tile(where), dst.tile(where))
+
+    def pieces(self, spec: Spec, src: OperandView, dst: OperandView) -> None:
+        """One worker's own copy: a Move for each rectangular piece."""
+        sizes, axes = list(_sizes(spec)), spec.operands[0].axes
+        pairs = zip(src.axes, dst.axes, strict=True)
+        runs = [math.gcd(*(v.run for v in pair if v is not None)) for pair in pairs]
+        cuts = {a: Cut(a, run) for a, run, n in zip(axes, runs, sizes, strict=True) if run and run < n}
+        counts = [n // cuts[a].width if a in cuts else 1 for a, n in zip(axes, sizes, strict=True)]
+        sizes = [cuts[a].width if a in cuts else n for a, n in zip(axes, sizes, strict=True)]
+        with self.b.grid(axes, counts, ir.LoopKind.UNROLLED) as at:
+            where = {a: (cuts[a], i, True) for a, i in zip(axes, at, strict=True) if a in cuts}
+            src, dst = src.tile(where), dst.tile(where)
+            if not self.threads and dst.is_clipped and src.buffer.scope is ir.Scope.REGISTER:
+                src = self.addressable(src, tuple(sizes))
+            self.b.move(dst.region(sizes), src.region(sizes), clipped=src.is_clipped or dst.is_clipped)
+
+    def addressable(self, src: OperandView, sizes: tuple[int, ...]) -> OperandView:
+        """A tile of registers in memory: the loops over an edge need addresses."""
+        part = src.region(sizes)
+        buffer = self.b.allocate(f"{src.buffer.name}_edge", src.buffer.dtype, part.shape, ir.Scope.LOCAL)
+        copy = OperandView.whole(buffer, src.names, [view is not None for view in src.axes])
+        self.b.move(copy.region(sizes), part)
+        return copy
+
+    def check_holders(self, tree: Tree, held: OperandView) -> None:
+        """A copy of registers is made by those who hold them: its tiles, if any, say the same."""
+        owner = held.buffer.owner
+        tiled = [s for s in tree.steps if isinstance(s, TileStep)]
+        if owner is None or not tiled:
+            return
+        said = elements_of(tree, held.buffer.dtype.bytes, self.threads)
+        kept = [d for d, there in enumerate(held.axes) if there is None]
+        mine, yours = without_dims(said, kept).parts[0], owner.parts[0]
+        assert isinstance(mine, DigitMap)
+        assert isinstance(yours, DigitMap)
+        if mine.workers == yours.workers:
+            return
+        for task in _corners(owner.task_shape):
+            by, of = mine.locate(task)[0], yours.locate(task)[0]
+            if by != of:
+                raise refusal(
+                    "kernel()", tree, f"thread {by} would copy element {list(task)}, which thread {of} holds.",
+                    "Divide the copy as the spec divides it, leave it to done(), or move it by way of SHARED.",
+                    where=tiled[0].source,
+                )  # fmt: skip
+
+    def check_box(self, tree: Tree, views: tuple[OperandView, OperandView], where: Step) -> None:
+        """The parts are rectangles."""
+        if not all(v.is_box(_sizes(tree.root)) for v in views):
+            raise refusal(
+                "kernel()", tree, "the tile consists of several pieces.", "Tile it to one piece before done().",
+                where=where.source,
+            )  # fmt: skip
+
+
+def _sizes(spec: Spec) -> tuple[int, ...]:
+    sizes = spec.static_shape(spec.operands[0])
+    assert sizes is not None
+    return sizes
+
+
+def _corners(shape: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Every element of a small tile in order; enough of them to find a difference."""
+    total = 1
+    for n in shape:
+        total *= n
+    found = []
+    for number in range(total):
+        at, rest = [], number
+        for n in reversed(shape):
+            at.append(rest % n)
+            rest //= n
+        found.append(tuple(reversed(at)))
+    return found
+
+
+def _in_chunks(mapping: TaskMapping, bytes: int) -> TaskMapping:
+    """The mapping of chunks of neighbours, the longest that threads take together, up to 16 bytes."""
+    lanes, ones = max(1, _WIDEST // bytes), [1] * (len(mapping.task_shape) - 1)
+    while lanes > 1:
+        found = quotient(mapping, repeat(*ones, lanes))
+        if found is not None:
+            text = mapping.text.removesuffix(f" * {repeat(*ones, lanes)}")
+            return TaskMapping(found.task_shape, found.parts, found.text if text == mapping.text else text)
+        lanes //= 2
+    return mapping
+
+
+def _is_aligned(src: OperandView, dst: OperandView, sizes: tuple[int, ...], chunks: TaskMapping) -> bool:
+    """True if every chunk is aligned in both memories and never partly beyond the end."""
+    lanes = sizes[-1] // chunks.task_shape[-1]
+    chunk = lanes * src.buffer.dtype.bytes
+    if chunk not in (4, 8, 16) or src.buffer.scope is not ir.Scope.GLOBAL or src.buffer.dtype != dst.buffer.dtype:
+        return False
+    *others, last = (static_size(s) for s in strides_of(src.buffer))
+    if last != 1 or any(s is None or s % lanes for s in others):
+        return False
+    whole = static_size(src.buffer.shape[-1])
+    ends = src.axes[-1] is None or src.axes[-1].exact or (whole is not None and whole % lanes == 0)
+    *kept, inner = (static_size(s) for s in strides_of(dst.buffer))
+    plain = dst.buffer.layout is not None or (inner == 1 and all(s is not None and s % lanes == 0 for s in kept))
+    return ends and plain

@@ -1,0 +1,302 @@
+"""The statements of a tree's own steps, outermost first. ``copies`` has those of its copies.
+
+TileStep in order       loops                        to(BLOCK)   the grid
+TileStep to a level     the worker's number          to(CORE)    a parallel loop, with a copy for whole tiles
+SplitStep               a loop; with prefetched moves after it, a pipeline
+MoveStep                a buffer, and the copy to it
+AccumulateStep          registers, their first value, and the copy from them at the end
+DoneStep                the instruction, or a spec for lowering
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from taskmap.ir import nodes as ir
+from taskmap.ir.algebra.layout import row_major
+from taskmap.ir.algebra.register_tile import is_in_order
+from taskmap.ir.builder import Builder
+from taskmap.ir.construct import as_expr, call, cast, ceil_div, index, minimum, product, static_size
+from taskmap.ir.decompose.barriers import Stages
+from taskmap.ir.decompose.copies import CopyEmitter
+from taskmap.ir.decompose.levels import Level
+from taskmap.ir.decompose.ownership import owner_of, without_dims
+from taskmap.ir.decompose.pipeline import pipelined, steps_of_pipeline
+from taskmap.ir.decompose.refusal import refusal
+from taskmap.ir.decompose.spec import Operand, Spec
+from taskmap.ir.decompose.steps import AccumulateStep, Cut, DoneStep, MoveStep, SplitStep, Step, TileStep, Tree
+from taskmap.ir.decompose.views import OperandView
+from taskmap.ir.isa.entry import Place
+from taskmap.ir.types import f32, f64
+from taskmap.ir.workers import BLOCKS, THREAD
+
+Views = dict[str, OperandView]
+_HELD = (ir.Scope.REGISTER, ir.Scope.FRAGMENT)
+
+
+@dataclass(slots=True)
+class Emitter:
+    """Writes the kernel of one tree. threads: of a block; 0 on a CPU. stages: what the barriers know of stages."""
+
+    b: Builder
+    tree: Tree
+    threads: int
+    grid: list[ir.Dim] = field(default_factory=list)
+    stages: Stages = field(default_factory=Stages)
+
+    @property
+    def copies(self) -> CopyEmitter:
+        """Writes the copies."""
+        return CopyEmitter(self.b, self.threads)
+
+    def step(self, n: int, views: Views) -> None:
+        """The steps from number ``n`` on, with the operands at ``views``."""
+        step = self.tree.steps[n]
+        if isinstance(step, TileStep):
+            self.tile(step, views, lambda inner: self.step(n + 1, inner))
+        elif isinstance(step, SplitStep):
+            ahead = steps_of_pipeline(self.tree, n)
+            if ahead:
+                pipelined(self, n, ahead, views)
+            else:
+                self.split(step, views, lambda inner, _: self.step(n + 1, inner))
+        elif isinstance(step, MoveStep):
+            placed = self.place(n, step)
+            self.copies.copy(step, views[step.name], placed)
+            self.step(n + 1, {**views, step.name: placed})
+        elif isinstance(step, AccumulateStep):
+            self.accumulate(n, step, views)
+        else:
+            self.leaf(step, views)
+
+    # Loops
+
+    def tile(self, step: TileStep, views: Views, body: Callable[[Views], None]) -> None:
+        """The tiles of a step, each with ``body``."""
+        counts = {c.axis: ceil_div(c.stride or step.before.extent(c.axis), c.width) for c in step.cuts}
+        order = list(reversed(counts)) if step.by_columns else list(counts)
+        if step.level is None:
+            kind = ir.LoopKind.UNROLLED if step.unroll or _in_registers(views) else ir.LoopKind.SERIAL
+            with self.b.grid(order, [counts[a] for a in order], kind) as at:
+                body(_tiled(step, views, dict(zip(order, at, strict=True))))
+        elif step.level is Level.BLOCK:
+            body(_tiled(step, views, self.blocks(step, counts, order)))
+        elif step.level is Level.CORE:
+            with self.b.loop("tile", product([counts[a] for a in order]), ir.LoopKind.PARALLEL) as number:
+                where = {a: self.b.let(f"tile_{a}", i) for a, i in _unravel(number, counts, order).items()}
+                self.whole_or_part(step, views, where, body)
+        elif step.level is Level.LANES:
+            with self.b.loop("lane", product(list(counts.values())), ir.LoopKind.VECTOR) as lane:
+                body(_tiled(step, views, _unravel(lane, counts, order)))
+        else:
+            name = step.level.value.lower()
+            where = _unravel(self.worker(step), counts, order)
+            body(_tiled(step, views, {a: self.b.let(f"{name}_{a}", i) for a, i in where.items()}))
+
+    def blocks(self, step: TileStep, counts: dict[str, ir.Dim], order: Sequence[str]) -> dict[str, ir.Expr]:
+        """The position of the running block; the grid gets its number of blocks."""
+        long = [a for a in order if static_size(counts[a]) != 1]
+        if step.group or len(long) > len(BLOCKS):
+            self.grid.append(product([counts[a] for a in order]))
+            return self.grouped(step, counts) if step.group else _unravel(BLOCKS[0], counts, order)
+        # Neighbouring blocks differ in the fastest axis.
+        self.grid += [counts[a] for a in reversed(long)] or [1]
+        at = dict(zip(reversed(long), BLOCKS, strict=False))
+        return {a: at.get(a, index(0)) for a in order}
+
+    def grouped(self, step: TileStep, counts: dict[str, ir.Dim]) -> dict[str, ir.Expr]:
+        """Blocks in groups of ``group`` rows of tiles, column by column inside a group."""
+        b, rows = self.b, step.group
+        *lead, m, n = (c.axis for c in step.cuts)
+        down, across = index(counts[m]), index(counts[n])
+        batched = any(static_size(counts[a]) != 1 for a in lead)
+        number = b.let("number", BLOCKS[0] % (down * across)) if batched else BLOCKS[0]
+        first = b.let("first", number // (across * rows) * rows)
+        height = b.let("height", minimum(down - first, index(rows)))
+        inside = b.let("inside", number % (across * rows))
+        at = _unravel(BLOCKS[0] // (down * across) if batched else index(0), counts, lead)
+        return {**at, m: b.let("row", first + inside % height), n: b.let("column", inside // height)}
+
+    def worker(self, step: TileStep) -> ir.Expr:
+        """The number of this worker among those of the level above."""
+        assert step.level is not None
+        size, above = step.level.threads, step.before.level.threads or self.threads
+        number = THREAD if size == 1 else THREAD // size
+        return number % (above // size) if above < self.threads else number
+
+    def whole_or_part(
+        self, step: TileStep, views: Views, at: dict[str, ir.Expr], body: Callable[[Views], None]
+    ) -> None:
+        """On a CPU, tiles that lie inside the problem are free of tests: the rest has a copy of its own."""
+        uneven = [c for c in step.cuts if not _divides(c, step.before.extent(c.axis))]
+        inside = as_expr(True)
+        for c in uneven:
+            inside = inside & ((at[c.axis] + 1) * c.width <= index(step.before.extent(c.axis)))
+        with self.b.when(inside):
+            body(_tiled(step, views, at, all_whole=True))
+        if uneven:
+            with self.b.otherwise():
+                body(_tiled(step, views, at))
+
+    def split(self, step: SplitStep, views: Views, body: Callable[[Views, ir.Expr], None]) -> None:
+        """The parts of a sum, each with ``body``."""
+        whole = step.before.extent(step.before.summed)
+        kind = ir.LoopKind.UNROLLED if step.unroll or _sums_registers(step, views) else ir.LoopKind.SERIAL
+        with self.b.loop("step", ceil_div(whole, step.size), kind) as number:
+            body(self.part(step, views, number), number)
+
+    def part(self, step: SplitStep, views: Views, number: ir.Expr) -> Views:
+        """The operands' parts in one part of the sum."""
+        axis = step.before.summed
+        cut = Cut(axis, step.size)
+        cuts = {axis: (cut, number, _divides(cut, step.before.extent(axis)))}
+        return {name: view.tile(cuts) for name, view in views.items()}
+
+    # Memory
+
+    def place(self, n: int, step: MoveStep) -> OperandView:
+        """Memory for an operand that step ``n`` moves, as the whole operand of the spec after it."""
+        spec = step.after
+        operand = spec.operand(step.name)
+        assert operand is not None
+        if step.scope is not ir.Scope.SHARED:
+            return self.registers(f"{step.name}_register", self.tree.steps[n + 1 :], spec, operand)
+        shape, present = self.dims(spec, operand)
+        lead = [step.stages] if step.stages > 1 else []
+        strides, layout = None, None
+        if step.swizzle:
+            lines = (*lead, *shape[:-2], shape[-1], shape[-2]) if step.by_columns else (*lead, *shape)
+            layout = row_major(*lines).swizzled(*step.swizzle)
+            rank = len(lines)
+            layout = layout.permute(*range(rank - 2), rank - 1, rank - 2) if step.by_columns else layout
+        elif step.pad or step.by_columns:
+            strides = _strides([*lead, *shape], step.pad, step.by_columns)
+        buffer = self.b.allocate(
+            f"{step.name}_shared", operand.dtype, [*lead, *shape], step.scope, strides=strides, layout=layout
+        )
+        if lead:
+            self.stages.counts[buffer] = step.stages
+        return OperandView.whole(buffer, operand.axes, present, [index(0)] * len(lead))
+
+    def registers(self, name: str, steps: Sequence[Step], spec: Spec, operand: Operand) -> OperandView:
+        """Registers for an operand, held as the steps say that use it."""
+        shape, present = self.dims(spec, operand)
+        owner = owner_of(steps, spec, operand) if self.threads else None
+        if owner is not None and (owner.num_workers == 1 or is_in_order(owner)):
+            owner = None
+        if owner is not None:
+            owner = without_dims(owner, [d for d, there in enumerate(present) if not there])
+        scope = operand.scope if self.threads or operand.scope is not ir.Scope.FRAGMENT else ir.Scope.REGISTER
+        buffer = self.b.allocate(name, operand.dtype, shape, scope, owner=owner)
+        return OperandView.whole(buffer, operand.axes, present)
+
+    def dims(self, spec: Spec, operand: Operand) -> tuple[list[int], list[bool]]:
+        """The dimensions of memory for an operand: those of a batch vanish once they are single."""
+        sizes = spec.static_shape(operand)
+        assert sizes is not None
+        present = [not (a.startswith("batch") and n == 1) for a, n in zip(operand.axes, sizes, strict=True)]
+        return [n for n, there in zip(sizes, present, strict=True) if there], present
+
+    def accumulate(self, n: int, step: AccumulateStep, views: Views) -> None:
+        """Registers for sums, their first value, the rest of the tree, and the store."""
+        name = step.before.accumulated
+        operand = step.after.operand(name)
+        assert operand is not None
+        total = self.registers("total", self.tree.steps[n + 1 :], step.after, operand)
+        value = getattr(step.init.root, "value", 0.0)
+        first = as_expr(int(value) if operand.dtype.is_int else value, operand.dtype)
+        owner = total.buffer.owner
+        if owner is None:
+            self.b.fill(total.buffer, first)
+        else:
+            worker = THREAD if owner.num_workers >= self.threads else THREAD % owner.num_workers
+            with self.b.mapped([f"i{d}" for d in range(total.buffer.rank)], owner, worker) as at:
+                self.b.store(total.buffer, at, first)
+        self.step(n + 1, {**views, name: total})
+        self.copies.through(step.store, total, views[name])
+
+    # Leaves
+
+    def leaf(self, step: DoneStep, views: Views) -> None:
+        """The last spec: an instruction, a multiply-add, a spec for lowering, or a copy of a kernel that copies."""
+        spec = step.before
+        if spec.kind == "move":
+            self.copies.through(Tree(spec, (step,)), views["src"], views["dst"])
+            return
+        a, b, c = (self.held(spec, o, views[o.name], step) for o in spec.operands)
+        shapes = [spec.static_shape(o) or () for o in spec.operands]
+        if step.by is not None:
+            regions = {"c": c.region(shapes[2]), "a": a.region(shapes[0]), "b": b.region(shapes[1])}
+            constants = {p.name: as_expr(0) for p in step.by.parameters if p.place is Place.CONSTANT}
+            operands: dict[str, ir.Region | ir.Expr] = {**regions, **constants}
+            self.b.invoke(step.by, *(operands[p.name] for p in step.by.parameters))
+        elif spec.level is Level.CORE:
+            self.b.matmul(c.region(shapes[2]), a.region(shapes[0]), b.region(shapes[1]))
+        else:
+            at, dtype = [index(0)] * len(shapes[2]), c.buffer.dtype
+            x, y = (cast(v.buffer[v.element(at)], dtype) for v in (a, b))
+            where = c.element(at)
+            total = c.buffer[where]
+            fused = self.threads and dtype in (f32, f64)
+            self.b.store(c.buffer, where, call("fma", x, y, total) if fused else total + x * y)
+
+    def held(self, spec: Spec, operand: Operand, view: OperandView, step: DoneStep) -> OperandView:
+        """The operand; its elements beyond the end of memory are read as 0, by way of a copy."""
+        if not view.is_clipped:
+            return view
+        if spec.level is Level.LANES:
+            why = f"lanes cannot test whether {operand.name} ends."
+            raise refusal("done()", self.tree, why, f"Move {operand.name!r} to REGISTER before.", where=step.source)
+        shape, present = self.dims(spec, operand)
+        scope = ir.Scope.REGISTER if self.threads else ir.Scope.LOCAL
+        buffer = self.b.allocate(f"{operand.name}_{scope.value}", operand.dtype, shape, scope)
+        copy = OperandView.whole(buffer, operand.axes, present)
+        sizes = spec.static_shape(operand) or ()
+        self.b.move(copy.region(sizes), view.region(sizes), clipped=True)
+        return copy
+
+
+def _tiled(step: TileStep, views: Views, at: dict[str, ir.Expr], *, all_whole: bool = False) -> Views:
+    cuts = {c.axis: (c, at[c.axis], all_whole or _divides(c, step.before.extent(c.axis))) for c in step.cuts}
+    return {name: view.tile(cuts) for name, view in views.items()}
+
+
+def _divides(cut: Cut, whole: ir.Dim) -> bool:
+    size = static_size(whole)
+    return cut.width == 1 or (size is not None and size % (cut.stride or cut.width) == 0)
+
+
+def _unravel(number: ir.Expr, counts: dict[str, ir.Dim], order: Sequence[str]) -> dict[str, ir.Expr]:
+    """The position with a row-major number, the first axis slowest."""
+    at: dict[str, ir.Expr] = {}
+    rest: ir.Dim = 1
+    for n, axis in reversed(list(enumerate(order))):
+        here = number // rest
+        known = static_size(counts[axis])
+        at[axis] = index(0) if known == 1 else here % counts[axis] if n and not _is_first(order, counts, n) else here
+        rest = product([rest, counts[axis]])
+    return at
+
+
+def _is_first(order: Sequence[str], counts: dict[str, ir.Dim], n: int) -> bool:
+    """True if all axes before the n-th have one tile."""
+    return all(static_size(counts[a]) == 1 for a in order[:n])
+
+
+def _in_registers(views: Views) -> bool:
+    return any(v.buffer.scope in _HELD for v in views.values())
+
+
+def _sums_registers(step: SplitStep, views: Views) -> bool:
+    """True if the loop walks through registers, which have no addresses."""
+    return any(v.buffer.scope in _HELD and step.before.summed in v.names for v in views.values())
+
+
+def _strides(shape: Sequence[int], pad: int, by_columns: bool) -> list[int]:
+    *lead, rows, columns = shape
+    pitch = (rows if by_columns else columns) + pad
+    inner = [1, pitch] if by_columns else [pitch, 1]
+    block = pitch * (columns if by_columns else rows)
+    return [block * math.prod(lead[d + 1 :]) for d in range(len(lead))] + inner

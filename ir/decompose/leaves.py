@@ -1,0 +1,95 @@
+"""Leaves: the instruction that does a whole spec, or the reason why none does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from taskmap.ir.construct import static_size
+from taskmap.ir.decompose.levels import Level
+from taskmap.ir.decompose.spec import Spec
+from taskmap.ir.expressions import Scope
+from taskmap.ir.isa.entry import Instruction
+from taskmap.ir.isa.specs import MatMulSpec
+from taskmap.ir.isa.table import INSTRUCTIONS
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """The end of a decomposition. by: its instruction; None if lowering chooses it. why, way_out: of a refusal."""
+
+    by: Instruction | None = None
+    why: str = ""
+    way_out: str = ""
+
+
+def leaf_of(spec: Spec) -> Leaf:
+    """The instruction for a spec, as far as it must be known before lowering: it determines owners."""
+    if spec.level in (Level.KERNEL, Level.CLUSTER):
+        return Leaf(why=f"no instruction is executed by a whole {spec.level.value.lower()}.", way_out=_TO_WORKERS)
+    if any(static_size(n) is None for _, n in spec.extents):
+        return Leaf(why="an instruction has a known size, and this spec a symbolic one.", way_out="Tile it first.")
+    return _product(spec) if spec.kind == "matmul" else Leaf()
+
+
+_TO_WORKERS = "Give its tiles to workers: .tile(...).to(BLOCK), or .to(CORE) on a CPU."
+
+
+def _product(spec: Spec) -> Leaf:
+    total = spec.operand(spec.accumulated)
+    assert total is not None
+    if total.scope is not Scope.REGISTER:
+        return Leaf(
+            why=f"no instruction adds to {total.name} in {total.scope.value} memory.",
+            way_out="Sum in registers: .accumulate_in(REGISTER) before the sum is split.",
+        )
+    if spec.level is Level.CORE:
+        return Leaf()
+    ones = all(static_size(n) == 1 for _, n in spec.extents)
+    if ones and spec.level in (Level.THREAD, Level.LANES):
+        return Leaf()
+    threads = spec.level.threads
+    if not threads:
+        return Leaf(
+            why=f"no instruction is executed by a whole {spec.level.value.lower()}.",
+            way_out="Tile it to WARP for a tensor instruction, or to THREAD and then tile(1, 1) for a multiply-add.",
+        )
+    return _of_table(spec, threads)
+
+
+def _of_table(spec: Spec, threads: int) -> Leaf:
+    """The entry of the table with exactly this spec."""
+    m, n, k = (static_size(e) or 0 for _, e in spec.extents[-3:])
+    a, b, c = (o.dtype for o in spec.operands)
+    wanted = MatMulSpec(m, n, k, a, b, c)
+    gpu = (i for i in INSTRUCTIONS if i.targets.kind == "cuda" and not (i.completes or i.opaque))
+    entries = [i for i in gpu if isinstance(i.spec, MatMulSpec) and i.workers == threads]
+    found = next((i for i in entries if i.spec == wanted), None)
+    if found is None:
+        return Leaf(why=_nearest(wanted, entries, spec.level), way_out=_SIZES)
+    away = [o.name for o in spec.operands if o.scope is not Scope.REGISTER]
+    if away:
+        return Leaf(
+            why=f"{found.name} takes registers, and {' and '.join(away)} {'are' if len(away) > 1 else 'is'} in memory.",
+            way_out=f"Move {' and '.join(away)} first: .move({away[0]!r}, REGISTER).",
+        )
+    return Leaf(found)
+
+
+_SIZES = "Tile and split to the sizes of an instruction; `instructions_for` lists them."
+
+
+def _nearest(wanted: MatMulSpec, entries: list[Instruction], level: Level) -> str:
+    """A sentence about the entry that differs least."""
+
+    def differences(i: Instruction) -> list[str]:
+        spec = i.spec
+        assert isinstance(spec, MatMulSpec)
+        names = ("m", "n", "k", "a", "b", "c")
+        pairs = [(name, getattr(spec, name), getattr(wanted, name)) for name in names]
+        return [f"{name} = {has}, not {needs}" for name, has, needs in pairs if has != needs]
+
+    none = f"no instruction of a {level.value.lower()} does {wanted}."
+    if not entries:
+        return none
+    nearest = min(entries, key=lambda i: len(differences(i)))
+    return f"{none} The nearest, {nearest.name}, has {', '.join(differences(nearest))}."

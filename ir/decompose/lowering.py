@@ -1,0 +1,127 @@
+"""A finished tree becomes the kernel that a script would be: loops, buffers, ``move`` and ``matmul`` on regions.
+
+Indices, buffers, owners and barriers follow from the tree; ``ir.lower`` then selects instructions for the specs. Edges
+are predicated: a part of a problem that may lie beyond the end is copied by a clipped Move, which reads 0 there and
+writes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from taskmap.ir import nodes as ir
+from taskmap.ir.builder import Builder
+from taskmap.ir.construct import index, static_size
+from taskmap.ir.decompose.barriers import with_barriers
+from taskmap.ir.decompose.emit import Emitter
+from taskmap.ir.decompose.levels import Level
+from taskmap.ir.decompose.ownership import block_threads
+from taskmap.ir.decompose.refusal import refusal
+from taskmap.ir.decompose.spec import Spec
+from taskmap.ir.decompose.steps import AccumulateStep, MoveStep, Step, TileStep, Tree
+from taskmap.ir.decompose.views import OperandView
+from taskmap.ir.lower.flatten import span
+from taskmap.ir.visit import substitute, walk_exprs, walk_stmts
+
+_SHARED_BYTES = 227 << 10
+_REGISTERS = 255
+
+
+def kernel_of(tree: Tree, name: str, sizes: Mapping[str, int]) -> ir.Kernel:
+    """The kernel of a finished tree, with values for some of its symbolic sizes."""
+    if not tree.is_done:
+        raise refusal("kernel()", tree, f"{tree.spec} is left to decompose.", "End the tree with .done().")
+    if not any(isinstance(s, TileStep) and s.level in (Level.BLOCK, Level.CORE) for s in tree.steps):
+        raise refusal("kernel()", tree, "no workers are named.", "Give the outermost tiles to BLOCK, or to CORE.")
+    tree = _specialised(tree, _values(tree, sizes))
+    root = tree.root
+    buffers = {o.name: ir.Buffer(o.name, o.dtype, root.shape(o), strides=o.strides) for o in root.operands}
+    views = {o.name: OperandView.whole(buffers[o.name], o.axes, [True] * len(o.axes)) for o in root.operands}
+    b, threads = Builder(), block_threads(tree)
+    emitter = Emitter(b, tree, threads)
+    emitter.step(0, views)
+    body = with_barriers(b.body(), emitter.stages) if threads else b.body()
+    written = root.accumulated or "dst"
+    kernel = ir.Kernel(
+        name or root.kind, tuple(buffers.values()), (buffers[written],), tuple(_dims(buffers.values())), body,
+        tuple(emitter.grid) if threads else (), threads, str(root),
+    )  # fmt: skip
+    _check_memory(tree, kernel)
+    return kernel
+
+
+def _dims(buffers: Iterable[ir.Buffer]) -> list[ir.Var]:
+    """The symbolic sizes, in the order of their first use."""
+    found: dict[ir.Var, None] = {}
+    for b in buffers:
+        for dim in (*b.shape, *(b.strides or ())):
+            found |= dict.fromkeys(e for e in walk_exprs(index(dim)) if isinstance(e, ir.Var))
+    return list(found)
+
+
+def _values(tree: Tree, sizes: Mapping[str, int]) -> dict[ir.Var, ir.Expr]:
+    known: dict[str, ir.Var] = {}
+    for _, extent in tree.root.extents:
+        known |= {e.name: e for e in walk_exprs(index(extent)) if isinstance(e, ir.Var)}
+    for name, n in sizes.items():
+        if name not in known or n < 1:
+            why = f"{name} = {n} is not positive." if name in known else f"it has no size {name!r}."
+            raise refusal("kernel()", tree, why, f"Its symbolic sizes are {', '.join(known) or 'none'}.")
+    return {known[name]: index(n) for name, n in sizes.items()}
+
+
+def _specialised(tree: Tree, values: Mapping[ir.Var, ir.Expr]) -> Tree:
+    """The tree with values for symbolic sizes."""
+    return Tree(_spec(tree.root, values), tuple(_step(s, values) for s in tree.steps)) if values else tree
+
+
+def _step(step: Step, values: Mapping[ir.Var, ir.Expr]) -> Step:
+    made: Step = replace(step, before=_spec(step.before, values), after=_spec(step.after, values))
+    if isinstance(made, MoveStep):
+        return replace(made, how=_specialised(made.how, values))
+    if isinstance(made, AccumulateStep):
+        return replace(made, init=_specialised(made.init, values), store=_specialised(made.store, values))
+    return made
+
+
+def _spec(spec: Spec, values: Mapping[ir.Var, ir.Expr]) -> Spec:
+    def of(dim: ir.Dim) -> ir.Dim:
+        if isinstance(dim, int):
+            return dim
+        found = substitute(dim, values)
+        known = static_size(found)
+        return found if known is None else known
+
+    operands = tuple(o if o.strides is None else replace(o, strides=tuple(map(of, o.strides))) for o in spec.operands)
+    return spec.derived(extents=tuple((n, of(e)) for n, e in spec.extents), operands=operands)
+
+
+def _check_memory(tree: Tree, kernel: ir.Kernel) -> None:
+    allocated = [s.buffer for s in walk_stmts(kernel.body) if isinstance(s, ir.Allocate)]
+    shared = {b.name: _bytes(b) for b in allocated if b.scope is ir.Scope.SHARED}
+    if sum(shared.values()) > _SHARED_BYTES:
+        parts = ", ".join(f"{n} for {name}" for name, n in shared.items())
+        raise refusal(
+            "kernel()", tree, f"it needs {sum(shared.values())} bytes of shared memory ({parts}); a block has at most "
+            f"{_SHARED_BYTES}.", "Choose smaller tiles, or fewer stages.",
+        )  # fmt: skip
+    if not kernel.threads:
+        return
+    held = {b.name: _registers(b) for b in allocated if b.scope is ir.Scope.REGISTER}
+    if sum(held.values()) > _REGISTERS:
+        parts = ", ".join(f"{n} for {name}" for name, n in held.items())
+        raise refusal(
+            "kernel()", tree, f"each thread holds {sum(held.values())} registers ({parts}); it has {_REGISTERS}.",
+            "Choose smaller tiles, or give them to more threads.",
+        )  # fmt: skip
+
+
+def _bytes(b: ir.Buffer) -> int:
+    return int(static_size(span(b)) or 0) * b.dtype.bytes
+
+
+def _registers(b: ir.Buffer) -> int:
+    """The 32-bit registers of one thread."""
+    slots = b.owner.num_slots if b.owner is not None else _bytes(b) // b.dtype.bytes
+    return -(-slots * b.dtype.bytes // 4)

@@ -1,0 +1,233 @@
+"""The task mapping that a tree means: which worker holds or copies which element of an operand, in which slot.
+
+Tiles in order are ``repeat``, ``.to(level)`` is ``spatial``, nesting is ``*``, and a leaf is its instruction's owner. A
+tile of strided pieces splits digits, so the composition is made on digits (``ir.algebra.digits``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from taskmap.ir.algebra.digits import Digit, DigitMap, coalesce
+from taskmap.ir.algebra.mapping import TaskMapping, repeat, spatial
+from taskmap.ir.construct import static_size
+from taskmap.ir.decompose.levels import Level
+from taskmap.ir.decompose.refusal import refusal
+from taskmap.ir.decompose.spec import Operand, Spec
+from taskmap.ir.decompose.steps import AccumulateStep, Cut, DoneStep, MoveStep, SplitStep, Step, TileStep, Tree
+from taskmap.ir.expressions import Scope
+
+Shape = tuple[int, ...]
+_WIDEST = 16
+"""The largest load or store of one thread, in bytes."""
+
+
+def block_threads(tree: Tree) -> int:
+    """The threads of a block: the workers of the spec itself, its copies aside; 0 for a CPU."""
+    tiles = [s for s in tree.steps if isinstance(s, TileStep) and s.level is not None]
+    below = [s for s in tiles if s.level not in (Level.BLOCK, Level.CORE, Level.LANES)]
+    if any(s.level is Level.CORE for s in tiles):
+        return 0
+    total = below[-1].level.threads if below and below[-1].level else 1
+    for step in below:
+        total *= math.prod(_counts(step).values())
+    return total
+
+
+def mapping_of(tree: Tree, name: str) -> TaskMapping:
+    """The mapping of an operand where a tree last puts it: the holders of registers, the threads of a copy to shared
+    memory; of an operand that stays in global memory, the workers of a block or a core that use it.
+
+    Raises ScheduleError for an unknown operand, for a tree that is not done, and for symbolic tiles.
+    """
+    operand = tree.root.operand(name)
+    word = f"mapping({name!r})"
+    if operand is None or not tree.is_done:
+        why = "the tree is not finished." if operand else f"it has no operand {name!r}."
+        raise refusal(word, tree, why, f"Its operands are {', '.join(o.name for o in tree.root.operands)}.")
+    for n, step in reversed(list(enumerate(tree.steps))):
+        if isinstance(step, MoveStep) and step.name == name:
+            if step.scope is Scope.SHARED:
+                return copy_mapping(step, block_threads(tree))
+            return owner_of(tree.steps[n + 1 :], step.after, step.after.operand(name))  # type: ignore[arg-type]  # found
+        if isinstance(step, AccumulateStep) and step.before.accumulated == name:
+            return owner_of(tree.steps[n + 1 :], step.after, step.after.operand(name))  # type: ignore[arg-type]  # found
+    for n, step in enumerate(tree.steps):
+        if isinstance(step, TileStep) and step.level in (Level.BLOCK, Level.CORE):
+            return owner_of(tree.steps[n + 1 :], step.after, step.after.operand(name))  # type: ignore[arg-type]  # found
+    raise refusal(word, tree, "no level of workers is named.", "Use tile(...).to(BLOCK) or to(CORE).")
+
+
+def owner_of(steps: Sequence[Step], spec: Spec, operand: Operand, leaf: TaskMapping | None = None) -> TaskMapping:
+    """The holders of an operand of ``spec``, which ``steps`` decompose to the end; there ``leaf`` holds it, by default
+    as the instruction says."""
+    axes, text = operand.axes, []
+    last = steps[-1]
+    found = leaf or _leaf(last, last.before, operand)
+    inner = found.parts[0]
+    assert isinstance(inner, DigitMap)
+    for step in reversed(steps):
+        if isinstance(step, TileStep):
+            inner = _tiled(step, axes, inner)
+            text.append(_tile_text(step, axes))
+        elif isinstance(step, SplitStep) and step.before.summed in axes:
+            inner = _split(step, axes.index(step.before.summed), inner)
+            text.append("a split")
+    parts = [t for t in reversed(text) if t]
+    parts += [str(found)] if math.prod(found.task_shape) > 1 or not parts else []
+    return TaskMapping(inner.task_shape, (inner,), " * ".join(parts))
+
+
+def _leaf(step: Step, spec: Spec, operand: Operand) -> TaskMapping:
+    shape = spec.static_shape(operand)
+    assert shape is not None
+    by = step.by if isinstance(step, DoneStep) else None
+    if by is None:
+        return repeat(*shape)
+    number = [o.name for o in spec.operands].index(operand.name)
+    owner = (by.owner_a, by.owner_b, by.owner_c)[number]
+    assert owner is not None
+    return with_leading_dims(owner, len(shape) - len(owner.task_shape))
+
+
+def _counts(step: TileStep) -> dict[str, int]:
+    """The number of tiles along each axis."""
+    counts = {}
+    for cut in step.cuts:
+        whole = static_size(step.before.extent(cut.axis))
+        if whole is None:
+            raise refusal("mapping", Tree(step.before), "it has a symbolic size.", "Tile it.", where=step.source)
+        counts[cut.axis] = -(-(cut.stride or whole) // cut.width)
+    return counts
+
+
+def _tiled(step: TileStep, axes: tuple[str, ...], inner: DigitMap) -> DigitMap:
+    counts, cuts = _counts(step), {c.axis: c for c in step.cuts}
+    shape = tuple(static_size(step.before.extent(a)) or 1 for a in axes)
+    shape = tuple(
+        max(n, counts.get(a, 1) * cuts[a].width) if a in cuts else n for a, n in zip(axes, shape, strict=True)
+    )
+    order = [c.axis for c in (reversed(step.cuts) if step.by_columns else step.cuts)]
+    digits = [
+        Digit(counts[a], axes.index(a), cuts[a].width) if a in axes else Digit(counts[a], 0, 0)
+        for a in order
+        if a in axes or step.level
+    ]
+    strided = {axes.index(a): c for a, c in cuts.items() if a in axes and c.stride}
+    workers, slots = (_spread(part, strided) for part in (inner.workers, inner.slots))
+    if step.level:
+        return DigitMap(shape, coalesce([*digits, *workers]), coalesce(slots))
+    return DigitMap(shape, coalesce(workers), coalesce([*digits, *slots]))
+
+
+def _spread(digits: Sequence[Digit], strided: dict[int, Cut]) -> list[Digit]:
+    """Digits inside a tile of pieces: those that count pieces step by the pieces' stride."""
+    out = []
+    for d in digits:
+        cut = strided.get(d.dim)
+        if cut is None or not d.stride:
+            out.append(d)
+            continue
+        width, stride = cut.width, cut.stride
+        inside = max(1, min(d.extent, width // d.stride)) if d.stride < width else 1
+        if d.extent > inside:
+            out.append(Digit(d.extent // inside, d.dim, d.stride * inside // width * stride))
+        if inside > 1:
+            out.append(Digit(inside, d.dim, d.stride))
+    return out
+
+
+def _split(step: SplitStep, dim: int, inner: DigitMap) -> DigitMap:
+    whole = static_size(step.before.extent(step.before.summed))
+    assert whole is not None
+    count = -(-whole // step.size)
+    shape = tuple(count * step.size if d == dim else n for d, n in enumerate(inner.task_shape))
+    return DigitMap(shape, inner.workers, coalesce([Digit(count, dim, step.size), *inner.slots]))
+
+
+def _tile_text(step: TileStep, axes: tuple[str, ...]) -> str:
+    """A tile as it would be written for an operand."""
+    counts = _counts(step)
+    own = [counts.get(a, 1) for a in axes]
+    if any(c.stride for c in step.cuts):
+        return f"tile({', '.join(map(str, step.cuts))})"
+    shared = math.prod(n for a, n in counts.items() if a not in axes)
+    if not step.level:
+        return f"repeat({', '.join(map(str, own))})" if math.prod(own) > 1 else ""
+    atom = f"spatial({', '.join(map(str, own))})" if math.prod(own) > 1 else ""
+    same = f"replicate({shared}, rank={len(axes)})" if shared > 1 else ""
+    return " * ".join(t for t in (atom, same) if t)
+
+
+def copy_mapping(step: MoveStep, threads: int) -> TaskMapping:
+    """The threads that copy each element to shared memory, in the order of their work."""
+    shape = step.how.root.static_shape(step.how.root.operands[1])
+    assert shape is not None
+    level = step.how.root.level
+    count = level.threads or threads
+    if step.by is not None:
+        chunk = [n // t for n, t in zip(shape, step.by.task_shape, strict=True)]
+        return step.by * repeat(*chunk) if math.prod(chunk) > 1 else step.by
+    return elements_of(step.how, step.how.root.operands[0].dtype.bytes, count)
+
+
+def elements_of(how: Tree, bytes: int, threads: int) -> TaskMapping:
+    """The mapping of a copy that is decomposed by tiles, or by nothing: a level's threads share what is left."""
+    steps = [s for s in how.steps if isinstance(s, TileStep)]
+    operand = how.root.operands[0]
+    left = how.spec.static_shape(operand)
+    assert left is not None
+    level = how.spec.level
+    if level is Level.THREAD:
+        return owner_of(how.steps, how.root, operand)
+    rest = share(left, bytes, level.threads or threads)
+    return owner_of(how.steps, how.root, operand, rest) if steps else rest
+
+
+def share(shape: Shape, bytes: int, threads: int) -> TaskMapping:
+    """A tile shared out among threads: neighbouring threads take neighbouring chunks of up to 16 bytes of a row."""
+    *lead, columns = shape
+    rows = math.prod(lead)
+    lanes = math.gcd(columns, max(1, _WIDEST // bytes))
+    while lanes > 1 and rows * columns // lanes < threads:
+        lanes //= 2
+    chunks = columns // lanes
+    across = max(n for n in range(1, min(chunks, threads) + 1) if chunks % n == 0)
+    left = max(1, threads // across)
+    down: list[int] = []
+    for n in reversed(lead):
+        down.insert(0, max(d for d in range(1, min(n, left) + 1) if n % d == 0))
+        left //= down[0]
+    again = [n // d for n, d in zip(lead, down, strict=True)]
+    ones = [1] * len(lead)
+    found = spatial(*down, across)
+    if math.prod(again) * (chunks // across) > 1:
+        found = repeat(*again, chunks // across) * found
+    return found * repeat(*ones, lanes) if lanes > 1 else found
+
+
+def with_leading_dims(mapping: TaskMapping, count: int) -> TaskMapping:
+    """The mapping with more dimensions of a single index before its own."""
+    part = mapping.parts[0]
+    if not count or not isinstance(part, DigitMap):
+        return mapping
+    shape = (1,) * count + tuple(part.task_shape)
+    workers, slots = (
+        tuple(Digit(d.extent, d.dim + count, d.stride) for d in digits) for digits in (part.workers, part.slots)
+    )
+    return TaskMapping(shape, (DigitMap(shape, workers, slots),), mapping.text)
+
+
+def without_dims(mapping: TaskMapping, dims: Sequence[int]) -> TaskMapping:
+    """The mapping without dimensions that have a single index."""
+    part = mapping.parts[0]
+    if not dims or not isinstance(part, DigitMap):
+        return mapping
+    kept = [d for d in range(len(part.task_shape)) if d not in dims] or [0]
+    shape = tuple(part.task_shape[d] for d in kept)
+    places = {d: i for i, d in enumerate(kept)}
+    workers, slots = (
+        tuple(Digit(d.extent, places.get(d.dim, 0), d.stride) for d in digits) for digits in (part.workers, part.slots)
+    )
+    return TaskMapping(shape, (DigitMap(shape, workers, slots),), mapping.text)

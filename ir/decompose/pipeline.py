@@ -1,0 +1,151 @@
+"""Copies that are fetched ahead: while one stage of shared memory is in use, the next ones are on their way.
+
+    through registers     next = fetch(0)                       two stages are enough
+                          for step: stage[step] = next; next = fetch(step + 1); use stage[step]
+    asynchronously        fetch(0), ... fetch(stages - 2), each a group of copies
+                          for step: wait for one; fetch(step + stages - 1); use stage[step]
+
+Barriers are derived like all others (``barriers``), which knows the stage of each access.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
+
+from taskmap.ir import nodes as ir
+from taskmap.ir.builder import Builder
+from taskmap.ir.construct import as_expr, ceil_div, index, static_size
+from taskmap.ir.decompose.barriers import Stages
+from taskmap.ir.decompose.copies import CopyEmitter
+from taskmap.ir.decompose.ownership import copy_mapping, without_dims
+from taskmap.ir.decompose.refusal import refusal
+from taskmap.ir.decompose.steps import MoveStep, SplitStep, Tree
+from taskmap.ir.decompose.views import OperandView
+from taskmap.ir.isa.table import instruction_named
+from taskmap.ir.workers import THREAD
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Views = dict[str, OperandView]
+
+
+class Steps(Protocol):
+    """Writes the other steps of the tree: an Emitter."""
+
+    b: Builder
+    tree: Tree
+    threads: int
+    stages: Stages
+
+    @property
+    def copies(self) -> CopyEmitter: ...
+
+    def step(self, n: int, views: Views) -> None: ...
+
+    def part(self, step: SplitStep, views: Views, number: ir.Expr) -> Views: ...
+
+    def place(self, n: int, step: MoveStep) -> OperandView: ...
+
+
+def steps_of_pipeline(tree: Tree, n: int) -> list[MoveStep]:
+    """The moves directly after split ``n`` that are fetched ahead."""
+    found: list[MoveStep] = []
+    for step in tree.steps[n + 1 :]:
+        if not isinstance(step, MoveStep) or step.stages == 1:
+            break
+        found.append(step)
+    return found
+
+
+def pipelined(e: Steps, n: int, ahead: Sequence[MoveStep], views: Views) -> None:
+    """The loop of split ``n`` with its first moves ahead of their use."""
+    split = e.tree.steps[n]
+    assert isinstance(split, SplitStep)
+    count = e.b.let("steps", ceil_div(split.before.extent(split.before.summed), split.size))
+    placed = {s.name: e.place(n + 1 + i, s) for i, s in enumerate(ahead)}
+    if len({s.asynchronous for s in ahead}) > 1:
+        why = "some of the moves fetched ahead are asynchronous, and some are not."
+        raise refusal("kernel()", e.tree, why, "Make all of them asynchronous, or none.", where=ahead[-1].source)
+    if ahead[0].asynchronous:
+        _ring(e, n, ahead, views, placed, count)
+    else:
+        _through_registers(e, n, ahead, views, placed, count)
+
+
+def _at_stage(e: Steps, view: OperandView, number: ir.Expr, stages: int, offset: int) -> OperandView:
+    """The stage for part ``number`` of the sum, ``offset`` parts ahead of the one in use."""
+    stage = number % stages
+    if not isinstance(stage, ir.Const):
+        e.stages.offsets[stage] = offset
+    return replace(view, lead=(stage,))
+
+
+def _ring(
+    e: Steps, n: int, ahead: Sequence[MoveStep], views: Views, placed: Mapping[str, OperandView], count: ir.Expr
+) -> None:
+    b, stages, split = e.b, ahead[0].stages, e.tree.steps[n]
+    assert isinstance(split, SplitStep)
+    commit, wait = instruction_named("cp_async_commit"), instruction_named("cp_async_wait")
+    e.stages.asynchronous |= {v.buffer for v in placed.values()}
+
+    def fetch(number: ir.Expr) -> None:
+        with b.when(number < count):
+            parts = e.part(split, views, number)
+            for s in ahead:
+                e.copies.copy(s, parts[s.name], _at_stage(e, placed[s.name], number, stages, stages - 1))
+        b.invoke(commit)
+
+    for number in range(stages - 1):
+        fetch(index(number))
+    with b.loop("step", count) as step:
+        b.invoke(wait, as_expr(stages - 2))
+        if (static_size(count) or stages) >= stages:
+            fetch(step + (stages - 1))
+        parts = e.part(split, views, step)
+        here = {s.name: _at_stage(e, placed[s.name], step, stages, 0) for s in ahead}
+        e.step(n + 1 + len(ahead), {**parts, **here})
+
+
+def _through_registers(
+    e: Steps, n: int, ahead: Sequence[MoveStep], views: Views, placed: Mapping[str, OperandView], count: ir.Expr
+) -> None:
+    b, stages, split = e.b, ahead[0].stages, e.tree.steps[n]
+    assert isinstance(split, SplitStep)
+    held = {s.name: _registers(e, s, placed[s.name]) for s in ahead}
+
+    def fetch(number: ir.Expr) -> None:
+        parts = e.part(split, views, number)
+        for s in ahead:
+            _alike(e, s, parts[s.name], held[s.name])
+
+    fetch(index(0))
+    with b.loop("step", count) as step:
+        here = {s.name: _at_stage(e, placed[s.name], step, stages, 0) for s in ahead}
+        for s in ahead:
+            _alike(e, s, held[s.name], here[s.name])
+        with b.when(step + 1 < count):
+            fetch(step + 1)
+        parts = e.part(split, views, step)
+        e.step(n + 1 + len(ahead), {**parts, **here})
+
+
+def _registers(e: Steps, step: MoveStep, to: OperandView) -> OperandView:
+    """Registers for one stage, held by the threads that copy it."""
+    owner = copy_mapping(step, e.threads)
+    single = [d for d, view in enumerate(to.axes) if view is None]
+    owner = without_dims(owner, single)
+    buffer = e.b.allocate(f"{step.name}_next", to.buffer.dtype, owner.task_shape, ir.Scope.REGISTER, owner=owner)
+    return OperandView.whole(buffer, to.names, [view is not None for view in to.axes])
+
+
+def _alike(e: Steps, step: MoveStep, src: OperandView, dst: OperandView) -> None:
+    """One half of a copy by way of registers, by the threads that hold them."""
+    owner = src.buffer.owner or dst.buffer.owner
+    assert owner is not None
+    sizes = step.how.root.static_shape(step.how.root.operands[0])
+    assert sizes is not None
+    with e.b.when(True if owner.num_workers == e.threads else owner.num_workers > THREAD):
+        e.b.move(dst.region(sizes), src.region(sizes), clipped=src.is_clipped or dst.is_clipped)

@@ -1,0 +1,140 @@
+"""The steps of a decomposition, as data. A tree is a spec and the steps that decompose it, outermost first.
+
+TileStep         the spec on one tile; tiles in order, or one for each worker of a level
+SplitStep        the spec on one part of the sum, part after part
+MoveStep         an operand copied to another memory, by a tree of its own; then the spec on the copy
+AccumulateStep   results summed in another memory: a tree that sets it, the spec, a tree that stores it
+DoneStep         one instruction, or loops of instructions that lowering chooses
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from taskmap.ir.algebra.mapping import TaskMapping
+from taskmap.ir.decompose.levels import Level
+from taskmap.ir.decompose.spec import Spec
+from taskmap.ir.expressions import Scope
+from taskmap.ir.isa.entry import Instruction
+from taskmap.ir.source import SourceLocation
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The tiles of one axis: ``width`` neighbours, and so again after each ``stride``; 0: only once."""
+
+    axis: str
+    width: int
+    stride: int = 0
+
+    def __str__(self) -> str:
+        return f"({self.width}, {self.stride})" if self.stride else str(self.width)
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """The spec before and after a step, and the user's line."""
+
+    before: Spec
+    after: Spec
+    source: SourceLocation | None = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TileStep(_Step):
+    """Tiles by ``cuts``. level: None for tiles in order. by_columns: the first axis varies fastest. unroll: of loops.
+    group: blocks are numbered by groups of this many rows of tiles."""
+
+    cuts: tuple[Cut, ...]
+    level: Level | None = None
+    by_columns: bool = False
+    unroll: bool = False
+    group: int = 0
+
+    def __str__(self) -> str:
+        parts = [f".tile({', '.join(map(str, self.cuts))})"]
+        parts += [f".to({self.level.name})"] if self.level else []
+        parts += [".layout('column')"] if self.by_columns else []
+        parts += [f".group({self.group})"] if self.group else []
+        return "".join([*parts, ".unroll()" if self.unroll else ""])
+
+
+@dataclass(frozen=True, slots=True)
+class SplitStep(_Step):
+    """Parts of ``size`` along the axis of the sum."""
+
+    size: int
+    unroll: bool = False
+
+    def __str__(self) -> str:
+        return f".split({self.size}){'.unroll()' if self.unroll else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class MoveStep(_Step):
+    """The operand ``name`` in ``scope``; ``how``: the tree of the copy. by: the mapping of the copy, if given.
+
+    pad: unused elements after each line. by_columns: lines are columns. swizzle: (bits, base, shift) of a Layout.
+    stages: buffers, of which all but one are filled ahead. asynchronous: with cp.async where rows are aligned.
+    """
+
+    name: str
+    scope: Scope
+    how: Tree
+    by: TaskMapping | None = None
+    pad: int = 0
+    by_columns: bool = False
+    swizzle: tuple[int, int, int] | None = None
+    stages: int = 1
+    asynchronous: bool = False
+
+    def __str__(self) -> str:
+        parts = [f".move({self.name!r}, {self.scope.name}{f', by={self.by}' if self.by else ''})"]
+        parts += [".storage('column')"] if self.by_columns else []
+        parts += [f".pad({self.pad})"] if self.pad else []
+        parts += [f".swizzle{self.swizzle}"] if self.swizzle else []
+        parts += [f".prefetch({self.stages})"] if self.stages > 1 else []
+        return "".join([*parts, ".asynchronous()" if self.asynchronous else ""])
+
+
+@dataclass(frozen=True, slots=True)
+class AccumulateStep(_Step):
+    """Sums in ``scope``, which ``init`` sets and ``store`` moves to the place of the results."""
+
+    scope: Scope
+    init: Tree
+    store: Tree
+
+    def __str__(self) -> str:
+        return f".accumulate_in({self.scope.name})"
+
+
+@dataclass(frozen=True, slots=True)
+class DoneStep(_Step):
+    """The end. by: the instruction that does the spec; None if lowering chooses it."""
+
+    by: Instruction | None = None
+
+    def __str__(self) -> str:
+        return f".done(){f'   {self.by.name}' if self.by else ''}"
+
+
+Step = TileStep | SplitStep | MoveStep | AccumulateStep | DoneStep
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """A spec and the steps that decompose it so far."""
+
+    root: Spec
+    steps: tuple[Step, ...] = ()
+
+    @property
+    def spec(self) -> Spec:
+        """The spec that the next step decomposes."""
+        return self.steps[-1].after if self.steps else self.root
+
+    @property
+    def is_done(self) -> bool:
+        """True if nothing is left to decompose."""
+        return bool(self.steps) and isinstance(self.steps[-1], DoneStep)

@@ -1,0 +1,243 @@
+"""The primitives: each decomposes the current spec of a tree, and gives a new tree.
+
+    MatMul(m, n, k).tile(128, 128).to(BLOCK).accumulate_in(REGISTER).split(8)...done()
+
+A strategy is such a tree: a value that prints itself, compares by meaning, and makes a kernel (``kernel``). A primitive
+that does not apply raises ScheduleError with the user's line, the spec, the reason, a way out, and the tree so far.
+After: the decompositions and refinements of Fireiron (Hagedorn et al., PACT 2020, section 3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Concatenate, ParamSpec
+
+from taskmap.ir.algebra.mapping import TaskMapping
+from taskmap.ir.construct import static_size
+from taskmap.ir.decompose import checks
+from taskmap.ir.decompose.leaves import leaf_of
+from taskmap.ir.decompose.levels import Level
+from taskmap.ir.decompose.lowering import kernel_of
+from taskmap.ir.decompose.ownership import mapping_of
+from taskmap.ir.decompose.refusal import refusal, users_line
+from taskmap.ir.decompose.show import show
+from taskmap.ir.decompose.spec import Spec
+from taskmap.ir.decompose.steps import AccumulateStep, DoneStep, MoveStep, SplitStep, Step, TileStep, Tree
+from taskmap.ir.expressions import Scope
+from taskmap.ir.nodes import Kernel
+
+P = ParamSpec("P")
+Size = int | tuple[int, int]
+"""The size of a tile along an axis: neighbours, or (width, stride) for pieces of ``width`` after each ``stride``."""
+
+
+class Primitives:
+    """The primitives of a spec, and of a tree that begins with one."""
+
+    __slots__ = ()
+
+    def _tree(self) -> Strategy:
+        raise NotImplementedError
+
+    def tile(self, *sizes: Size) -> Strategy:
+        """The spec on one tile after another; ``to`` gives each tile to a worker instead.
+
+        MatMul(m, n, k)  .tile(64, 32)          ->  for each 64×32 tile of c:  MatMul(64, 32, k)
+        MatMul(64, 32, k).tile((4, 32), (4, 16))->  tiles of 2×2 pieces, 4×4 each, 32 rows and 16 columns apart
+
+        One size for each axis but the sum's; of a batch, the leading ones may be left out, and are 1. The sizes of a
+        problem need not be multiples; those of a tile must be. Raises ScheduleError.
+        """
+        tree = self._tree()
+        spec = tree.spec
+        checks.unfinished(tree, f"tile{sizes}")
+        cuts = checks.cuts(tree, sizes)
+        inside: dict[str, int] = {}
+        for cut in cuts:
+            whole = static_size(spec.extent(cut.axis))
+            inside[cut.axis] = cut.width * (whole // cut.stride if cut.stride and whole else 1)
+        return tree._after(TileStep(spec, spec.with_extents(inside), users_line("tile"), cuts))
+
+    def to(self, level: Level) -> Strategy:
+        """The tiles of the step before are given to the workers of ``level``, one each, numbered row by row.
+
+        MatMul(128, 128, 8)(Block).tile(64, 32)             ->  for each tile:  MatMul(64, 32, 8)(Block)
+        MatMul(128, 128, 8)(Block).tile(64, 32).to(WARP)    ->  warp w of 8:    MatMul(64, 32, 8)(Warp)
+        """
+        tree = self._tree()
+        step = checks.last(tree, TileStep, f"to({level.name})", "tile")
+        checks.workers(tree, step, level)
+        made = replace(step, after=replace_level(step.after, level), level=level)
+        return replace(tree, steps=(*tree.steps[:-1], made))
+
+    def split(self, size: int) -> Strategy:
+        """The spec on one part of the sum after another.
+
+        MatMul(128, 128, k).split(8)   ->  for each 8 of k:  MatMul(128, 128, 8)
+        """
+        tree = self._tree()
+        spec = tree.spec
+        checks.split(tree, size)
+        return tree._after(SplitStep(spec, spec.with_extents({spec.summed: size}), users_line("split"), size))
+
+    def move(
+        self,
+        operand: str,
+        scope: Scope,
+        how: Callable[[Strategy], Strategy] | None = None,
+        *,
+        by: TaskMapping | None = None,
+    ) -> Strategy:
+        """An operand is copied to ``scope``; the spec then works on the copy.
+
+        MatMul(128, 128, 8)(GL,GL,RF).move("a", SHARED, how)  ->  how(Move(a:128x8)(GL->SH));
+                                                                  MatMul(128, 128, 8)(SH,GL,RF)
+
+        how: decomposes the copy; by default its workers share it out, neighbours to neighbours, or each moves what it
+        holds. by: a mapping whose tasks are equal chunks of the copy, on the threads of the level, instead.
+        """
+        tree = self._tree()
+        word = f"move({operand!r}, {scope.name})"
+        checks.moved(tree, operand, scope, word)
+        spec = tree.spec
+        side = checks.finished(tree, how, Strategy(spec.moving(operand, scope)), word)
+        if by is not None:
+            by = checks.given_mapping(tree, by, operand, word, also_how=how is not None)
+        after = spec.with_operand(operand, scope)
+        return tree._after(MoveStep(spec, after, users_line("move"), operand, scope, side, by))
+
+    def accumulate_in(
+        self, scope: Scope, init: float | Callable[[Strategy], Strategy] = 0.0,
+        store: Callable[[Strategy], Strategy] | None = None,
+    ) -> Strategy:  # fmt: skip
+        """The results are summed in ``scope``, and moved when the spec is done.
+
+        MatMul(128, 128, k)(GL,GL,GL).accumulate_in(REGISTER)  ->  Init(c:128x128)(RF);
+                                                                   MatMul(128, 128, k)(GL,GL,RF);
+                                                                   Move(c:128x128)(RF->GL)
+
+        init: the first value, or a decomposition of Init, which sets 0. store: decomposes the last copy; by default
+        each worker stores what it holds.
+        """
+        tree = self._tree()
+        word = f"accumulate_in({scope.name})"
+        checks.accumulated(tree, scope, word)
+        spec = tree.spec
+        name = spec.accumulated
+        value = 0.0 if callable(init) else float(init)
+        first = checks.finished(
+            tree, init if callable(init) else None, Strategy(spec.setting(name, scope, value)), word
+        )
+        last = checks.finished(tree, store, Strategy(spec.storing(name, scope)), word)
+        after = spec.with_operand(name, scope)
+        return tree._after(AccumulateStep(spec, after, users_line("accumulate_in"), scope, first, last))
+
+    def apply(
+        self, strategy: Callable[Concatenate[Strategy, P], Strategy], *args: P.args, **options: P.kwargs
+    ) -> Strategy:
+        """strategy(tree, ...): a part of a decomposition that has a name."""
+        return strategy(self._tree(), *args, **options)
+
+    def done(self) -> Strategy:
+        """The spec is what one instruction does, or loops of instructions that lowering chooses.
+
+        MatMul(16, 8, 16)(RF,RF,RF)(Warp).done()   ->  mma_m16n8k16
+        MatMul(1, 1, 1)(RF,RF,RF)(Thread).done()   ->  a multiply-add
+        Move(...)(Block).done()                    ->  a copy shared out among the threads of the block
+        """
+        tree = self._tree()
+        checks.unfinished(tree, "done()")
+        leaf = leaf_of(tree.spec)
+        if leaf.why:
+            raise refusal("done()", tree, leaf.why, leaf.way_out)
+        return tree._after(DoneStep(tree.spec, tree.spec, users_line("done"), leaf.by))
+
+    # Refinements of the step before
+
+    def unroll(self) -> Strategy:
+        """The loop of a ``tile`` in order, or of a ``split``, is unrolled; loops over registers always are."""
+        tree = self._tree()
+        step = checks.last(tree, (TileStep, SplitStep), "unroll()", "tile or split")
+        return tree._refined(replace(step, unroll=True))
+
+    def layout(self, order: str) -> Strategy:
+        """The workers, or the loop, of a ``tile`` go through the tiles by "row" or by "column"."""
+        tree = self._tree()
+        word = f"layout({order!r})"
+        step = checks.last(tree, TileStep, word, "tile")
+        return tree._refined(replace(step, by_columns=checks.order(tree, order, word)))
+
+    def group(self, rows: int) -> Strategy:
+        """Blocks that run together take ``rows`` rows of tiles, column by column, so that they share operands in L2."""
+        tree = self._tree()
+        step = checks.last(tree, TileStep, f"group({rows})", "tile(...).to(BLOCK)")
+        checks.group(tree, step, rows)
+        return tree._refined(replace(step, group=rows))
+
+    def pad(self, elements: int) -> Strategy:
+        """The lines of the copy in shared memory lie ``elements`` further apart, against bank conflicts."""
+        step, tree = checks.shared(self._tree(), f"pad({elements})")
+        checks.count(tree, elements, 1, f"pad({elements})")
+        return tree._refined(replace(step, pad=elements))
+
+    def storage(self, order: str) -> Strategy:
+        """The copy in shared memory is stored by "row" or by "column"."""
+        step, tree = checks.shared(self._tree(), f"storage({order!r})")
+        return tree._refined(replace(step, by_columns=checks.order(tree, order, f"storage({order!r})")))
+
+    def swizzle(self, bits: int, base: int, shift: int) -> Strategy:
+        """The addresses of the copy in shared memory are mixed as by ``Layout.swizzled``, against bank conflicts."""
+        step, tree = checks.shared(self._tree(), f"swizzle({bits}, {base}, {shift})")
+        return tree._refined(replace(step, swizzle=(bits, base, shift)))
+
+    def prefetch(self, stages: int) -> Strategy:
+        """``stages`` copies, one in use while the next ones are fetched; the step follows the ``split`` of the sum."""
+        step, tree = checks.shared(self._tree(), f"prefetch({stages})")
+        checks.prefetch(tree, stages)
+        return tree._refined(replace(step, stages=stages))
+
+    def asynchronous(self) -> Strategy:
+        """The copy to shared memory does not pass through registers (cp.async), where the operand's rows are aligned to
+        its chunks; elsewhere it does."""
+        step, tree = checks.shared(self._tree(), "asynchronous()")
+        return tree._refined(replace(step, asynchronous=True))
+
+    # Results
+
+    def mapping(self, operand: str) -> TaskMapping:
+        """The workers that hold, or copy, each element of an operand: its slots are their registers, or their tasks in
+        order. The workers are those of the level at which the operand was put there; see ``mapping_of``."""
+        return mapping_of(self._tree(), operand)
+
+    def kernel(self, name: str = "", **sizes: int) -> Kernel:
+        """The kernel that the tree means, on its operands in order; for ``taskmap.build`` and ``taskmap.simulate``.
+
+        sizes: values for symbolic sizes, by name; the others remain arguments. Raises ScheduleError for a tree that is
+        not finished, or that needs more threads, registers or shared memory than a block has.
+        """
+        return kernel_of(self._tree(), name, sizes)
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy(Tree, Primitives):
+    """A tree: a spec, and the steps that decompose it so far. Immutable; each primitive gives a new one."""
+
+    def _tree(self) -> Strategy:
+        return self
+
+    def _after(self, step: Step) -> Strategy:
+        return replace(self, steps=(*self.steps, step))
+
+    def _refined(self, step: Step) -> Strategy:
+        return replace(self, steps=(*self.steps[:-1], step))
+
+    def __str__(self) -> str:
+        return show(self)
+
+    __repr__ = __str__
+
+
+def replace_level(spec: Spec, level: Level) -> Spec:
+    """The same spec for another level."""
+    return spec.with_extents({}, level)

@@ -1,0 +1,82 @@
+"""The place of an operand's part: for each axis, the index in the buffer of an index in the part."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from taskmap.ir import nodes as ir
+from taskmap.ir.construct import index
+from taskmap.ir.decompose.steps import Cut
+
+
+@dataclass(frozen=True, slots=True)
+class AxisView:
+    """at: the buffer's index for an index of the part. run: neighbours of the part are neighbours in the buffer within
+    aligned runs of this length; 0: everywhere. exact: no element of the part lies beyond the end."""
+
+    at: Callable[[ir.Expr], ir.Expr]
+    run: int = 0
+    exact: bool = True
+
+    def tile(self, cut: Cut, number: ir.Expr, *, exact: bool) -> AxisView:
+        """Tile ``number`` of the part."""
+        width, stride = cut.width, cut.stride
+        exact = self.exact and exact
+        if not stride:
+            run = 0 if not self.run or self.run % width == 0 else math.gcd(self.run, width)
+            return AxisView(lambda i: self.at(number * width + i), run, exact)
+        run = math.gcd(self.run, width) if self.run else width
+        return AxisView(lambda i: self.at(i // width * stride + number * width + i % width), run, exact)
+
+
+@dataclass(frozen=True, slots=True)
+class OperandView:
+    """A part of a buffer. lead: the indices of dimensions before those of the operand, such as that of stages. axes: a
+    view for each of the operand's; None for one that the buffer does not have, because it is a single index."""
+
+    buffer: ir.Buffer
+    names: tuple[str, ...]
+    axes: tuple[AxisView | None, ...]
+    lead: tuple[ir.Expr, ...] = ()
+
+    @staticmethod
+    def whole(
+        buffer: ir.Buffer, names: Sequence[str], present: Sequence[bool], lead: Sequence[ir.Expr] = ()
+    ) -> OperandView:
+        """A buffer as the operand with these axes, of which those not ``present`` are no dimensions of it."""
+        axes = tuple(AxisView(lambda i: i) if there else None for there in present)
+        return OperandView(buffer, tuple(names), axes, tuple(lead))
+
+    def tile(self, cuts: Mapping[str, tuple[Cut, ir.Expr, bool]]) -> OperandView:
+        """The part with these tiles, given as (cut, number, divides) for each axis."""
+        axes = tuple(
+            view.tile(cuts[name][0], cuts[name][1], exact=cuts[name][2]) if view is not None and name in cuts else view
+            for name, view in zip(self.names, self.axes, strict=True)
+        )
+        return replace(self, axes=axes)
+
+    @property
+    def is_clipped(self) -> bool:
+        """True if elements of the part may lie beyond the end of global memory."""
+        return self.buffer.scope is ir.Scope.GLOBAL and not all(v is None or v.exact for v in self.axes)
+
+    def is_box(self, shape: Sequence[int]) -> bool:
+        """True if a part of ``shape`` is one rectangular region."""
+        return all(v is None or not v.run or n <= v.run for v, n in zip(self.axes, shape, strict=True))
+
+    def region(self, shape: Sequence[int]) -> ir.Region:
+        """The part, of this shape, as a region."""
+        there = [(v.at(index(0)), n) for v, n in zip(self.axes, shape, strict=True) if v is not None]
+        start = (*self.lead, *(i for i, _ in there))
+        return ir.Region(self.buffer, start, (*[1] * len(self.lead), *(n for _, n in there)))
+
+    def element(self, at: Sequence[ir.Expr]) -> tuple[ir.Expr, ...]:
+        """The indices of one element of the part."""
+        return (*self.lead, *(v.at(i) for v, i in zip(self.axes, at, strict=True) if v is not None))
+
+    @property
+    def is_distributed(self) -> bool:
+        """True if several threads hold the buffer in registers."""
+        return self.buffer.owner is not None

@@ -1,0 +1,135 @@
+"""Products of dequantised tensors are computed with integers: the sums are exact, and only the scales round."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from taskmap.graph.analysis.classify import definition
+from taskmap.graph.build import elementwise
+from taskmap.graph.nodes import Graph, Node
+from taskmap.graph.ops.arithmetic import mul
+from taskmap.graph.ops.convolution import convolution
+from taskmap.graph.ops.matmul import mm
+from taskmap.graph.ops.pointwise import pointwise, to_dtype
+from taskmap.graph.ops.views import permute, reshape
+from taskmap.graph.passes.integer_sums import IntegerSums
+from taskmap.graph.reference import run
+from taskmap.ir.analysis.contraction import multiplies_bytes
+from taskmap.ir.types import DType, f32, i8, i32, i64, u8
+
+Array = NDArray[Any]
+
+
+def given(*tensors: tuple[tuple[int, ...], DType]) -> list[Node]:
+    return [Node("input", (), shape, dtype, attrs={"index": i}) for i, (shape, dtype) in enumerate(tensors)]
+
+
+def dequantised(q: Node, zero: Node | int | None, scale: Node | float, wide: DType = i32) -> Node:
+    """(q - zero) * scale, the difference taken in ``wide``."""
+    whole = to_dtype(q, wide)
+    if zero is not None:
+        whole = pointwise("shift", (whole, zero), lambda a, z: a - z, wide, wide)
+    return mul(to_dtype(whole, f32), scale)
+
+
+def rewritten(graph: Graph) -> tuple[Graph, bool]:
+    """The graph after the pass, and whether it has a product of integers."""
+    made = IntegerSums().run(graph)
+    return made, any(n.is_compute and multiplies_bytes(definition(n).body) for n in made.nodes())
+
+
+def check(graph: Graph, arrays: list[Array], want: Array, expected: bool = True) -> None:
+    """The pass applies as ``expected``, and the results are ``want`` to a few roundings."""
+    made, integers = rewritten(graph)
+    assert integers == expected
+    (got,) = run(made, arrays)
+    np.testing.assert_allclose(got, want, rtol=4e-7 if expected else 1e-4, atol=1e-6 * np.abs(want).max())
+
+
+def some(rng: np.random.Generator, dtype: DType, *shape: int) -> Array:
+    low = 0 if dtype == u8 else -128
+    return rng.integers(low, low + 256, shape).astype(np.uint8 if dtype == u8 else np.int8)
+
+
+@pytest.mark.parametrize("wide", [i32, i64, f32], ids=str)
+@pytest.mark.parametrize("turned", [True, False])
+@pytest.mark.parametrize("m", [1, 5])
+@pytest.mark.parametrize("signs", [(u8, i8), (i8, i8), (u8, u8)], ids=str)
+def test_a_matrix_product(signs: tuple[DType, DType], m: int, turned: bool, wide: DType) -> None:
+    rng = np.random.default_rng()
+    x, w, step = given(((m, 30), signs[0]), ((7, 30) if turned else (30, 7), signs[1]), ((7,), f32))
+    scale = reshape(step, (7, 1)) if turned else step
+    weight = dequantised(w, None if signs[1] == i8 else 128, scale, wide)
+    out = mm(dequantised(x, 3, 0.25, wide), permute(weight, (1, 0)) if turned else weight)
+    a, b = some(rng, signs[0], m, 30), some(rng, signs[1], *((7, 30) if turned else (30, 7)))
+    s = rng.random(7, np.float32)
+    whole = (b.T if turned else b).astype(np.float64) - (128 if signs[1] == u8 else 0)
+    check(Graph([x, w, step], [out]), [a, b, s], (a.astype(np.float64) - 3) * 0.25 @ (whole * s))
+
+
+@pytest.mark.parametrize("wide", [i32, i64], ids=str)
+def test_zero_points_that_are_tensors(wide: DType) -> None:
+    """One per row and one per column, of bytes or of integers whose range is not known."""
+    rng = np.random.default_rng()
+    held = (u8, i8) if wide == i32 else (i64, i64)
+    x, w, p, q, s = given(((5, 30), u8), ((30, 7), i8), ((5, 1), held[0]), ((7,), held[1]), ((5, 1), f32))
+    out = mm(dequantised(x, p, s, wide), dequantised(w, q, 0.5, wide))
+    arrays = [some(rng, u8, 5, 30), some(rng, i8, 30, 7), some(rng, u8, 5, 1), some(rng, i8, 7)]
+    a, b, c, d = (array.astype(np.float64) for array in arrays)
+    arrays[2:] = [z.astype(np.int64) if wide == i64 else z for z in arrays[2:]]
+    arrays.append(rng.random((5, 1), np.float32))
+    check(Graph([x, w, p, q, s], [out]), arrays, (a - c) * arrays[4] @ ((b - d) * 0.5))
+
+
+def test_an_operand_flattened_between_scaling_and_product() -> None:
+    rng = np.random.default_rng()
+    x, w = given(((2, 3, 20), u8), ((20, 4), i8))
+    out = mm(reshape(dequantised(x, 9, 0.125), (6, 20)), dequantised(w, None, 2.0))
+    a, b = some(rng, u8, 2, 3, 20), some(rng, i8, 20, 4)
+    check(Graph([x, w], [out]), [a, b], (a.reshape(6, 20).astype(np.float64) - 9) * 0.125 @ (b * 2.0))
+
+
+@pytest.mark.parametrize("shifted", [False, True])
+@pytest.mark.parametrize("zero", [None, 7, 255])
+def test_a_convolution(zero: int | None, shifted: bool) -> None:
+    rng = np.random.default_rng()
+    x, w, step, points = given(((2, 6, 7, 5), u8), ((4, 6, 3, 3), i8), ((4,), f32), ((4,), i64))
+    weight = dequantised(w, reshape(points, (4, 1, 1, 1)) if shifted else None, reshape(step, (4, 1, 1, 1)), i64)
+    out = convolution(dequantised(x, zero, 0.5), weight, (2, 1), (1, 1), (1, 1))
+    a, b, s = some(rng, u8, 2, 6, 7, 5), some(rng, i8, 4, 6, 3, 3), rng.random(4, np.float32)
+    image = np.pad((a.astype(np.float64) - (zero or 0)) * 0.5, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    windows = np.lib.stride_tricks.sliding_window_view(image, (3, 3), axis=(2, 3))[:, :, ::2]
+    q = np.array([0, 3, -128, 127]) * shifted
+    filters = (b - q.reshape(4, 1, 1, 1)) * s.reshape(4, 1, 1, 1).astype(np.float64)
+    check(Graph([x, w, step, points], [out]), [a, b, s, q], np.einsum("nchwij,ocij->nohw", windows, filters))
+
+
+def test_products_that_stay_floats() -> None:
+    rng = np.random.default_rng()
+    x, w, s = given(((3, 20), u8), ((20, 4), i8), ((20, 1), f32))
+    a, b, t = some(rng, u8, 3, 20), some(rng, i8, 20, 4), rng.random((20, 1), np.float32)
+    by_term = mm(dequantised(x, None, 1.0), dequantised(w, None, s))  # the scale differs from term to term
+    check(Graph([x, w, s], [by_term]), [a, b, t], a @ (b * t.astype(np.float64)), expected=False)
+    curved = elementwise("square", [dequantised(x, None, 1.0)], lambda e: e * e, f32)
+    product = mm(curved, dequantised(w, None, 1.0))
+    check(Graph([x, w], [product]), [a, b], np.square(a * 1.0) @ (b * 1.0), expected=False)
+
+
+def test_sums_that_i32_may_not_hold_stay_floats() -> None:
+    x, w = given(((1, 33_026), u8), ((33_026, 1), i8))
+    assert not rewritten(Graph([x, w], [mm(dequantised(x, 1, 1.0), dequantised(w, 1, 1.0))]))[1]
+
+
+def test_integers_that_were_bytes_are_multiplied_as_bytes() -> None:
+    """Sums of i32 wrap, so any number of terms may be added."""
+    rng = np.random.default_rng()
+    x, w = given(((3, 40_000), u8), ((40_000, 2), i8))
+    shifted = pointwise("shift", (to_dtype(x, i32), 17), lambda a, z: a - z, i32, i32)
+    made, integers = rewritten(Graph([x, w], [mm(shifted, to_dtype(w, i32))]))
+    assert integers
+    a, b = some(rng, u8, 3, 40_000), some(rng, i8, 40_000, 2)
+    np.testing.assert_array_equal(run(made, [a, b])[0], (a.astype(np.int64) - 17) @ b.astype(np.int64))

@@ -1,0 +1,270 @@
+"""Decompositions that are refused. test_refusals.py runs each, and compares the messages with a golden file."""
+
+from __future__ import annotations
+
+from taskmap.decompose import (
+    BLOCK,
+    CORE,
+    GLOBAL,
+    KERNEL,
+    LANES,
+    REGISTER,
+    SHARED,
+    THREAD,
+    WARP,
+    Level,
+    MatMul,
+    Move,
+    Scope,
+    Strategy,
+    dim,
+)
+from taskmap.ir import repeat, spatial
+from taskmap.ir.types import f16, f32
+
+M, N, K = dim("m"), dim("n"), dim("k")
+
+
+def block() -> Strategy:
+    """The tile of a block, summed in registers."""
+    return MatMul(M, N, K).tile(64, 64).to(BLOCK).accumulate_in(REGISTER)
+
+
+def threads() -> Strategy:
+    """A part of the sum, in the hands of threads."""
+    return block().split(8).move("a", SHARED).move("b", SHARED).tile(4, 4).to(THREAD)
+
+
+def tile_of_wrong_rank() -> None:
+    MatMul(M, N, K).tile(64)
+
+
+def tile_of_no_size() -> None:
+    MatMul(M, N, K).tile(0, 64)
+
+
+def tile_larger_than_the_spec() -> None:
+    block().tile(128, 32)
+
+
+def tile_that_does_not_divide() -> None:
+    block().tile(48, 32)
+
+
+def pieces_that_overlap() -> None:
+    block().tile((4, 6), 32)
+
+
+def pieces_of_a_symbolic_size() -> None:
+    MatMul(M, N, K).tile((4, 16), 32)
+
+
+def level_without_a_tile() -> None:
+    block().to(WARP)
+
+
+def blocks_twice() -> None:
+    block().tile(32, 32).to(BLOCK)
+
+
+def level_above() -> None:
+    block().tile(32, 32).to(KERNEL)
+
+
+def tiles_given_twice() -> None:
+    MatMul(M, N, K).tile(64, 64).to(BLOCK).to(WARP)
+
+
+def threads_of_a_kernel() -> None:
+    MatMul(M, N, K).tile(4, 4).to(THREAD)
+
+
+def cores_of_a_block() -> None:
+    block().tile(4, 4).to(CORE)
+
+
+def blocks_in_a_loop() -> None:
+    MatMul(M, N, K).tile(256, 256).tile(64, 64).to(BLOCK)
+
+
+def level_not_lowered() -> None:
+    MatMul(M, N, K).tile(256, 256).to(Level.CLUSTER)
+
+
+def too_many_lanes() -> None:
+    block().tile(33 - 1, 64).to(WARP).tile(1, 32).to(THREAD)
+
+
+def too_many_threads() -> None:
+    block().tile(1, 1).to(THREAD)
+
+
+def split_without_a_sum() -> None:
+    Move(f32[M, N]).tile(32, 32).to(BLOCK).split(8)
+
+
+def split_that_does_not_divide() -> None:
+    block().split(8).split(3)
+
+
+def split_of_no_size() -> None:
+    block().split(0)
+
+
+def move_of_a_stranger() -> None:
+    block().move("x", SHARED)
+
+
+def move_of_the_result() -> None:
+    block().move("c", SHARED)
+
+
+def move_to_where_it_is() -> None:
+    threads().move("a", SHARED)
+
+
+def move_out_of_sight() -> None:
+    MatMul(64, 64, 64).move("a", SHARED)
+
+
+def move_to_global_memory() -> None:
+    block().split(8).move("a", GLOBAL)
+
+
+def move_of_a_symbolic_size() -> None:
+    block().move("a", SHARED)
+
+
+def copy_left_unfinished() -> None:
+    block().split(8).move("a", SHARED, lambda copy: copy.tile(8, 8))
+
+
+def copy_of_something_else() -> None:
+    block().split(8).move("a", SHARED, lambda copy: Move(f32[8, 8]).tile(8, 8).to(BLOCK).done())
+
+
+def mapping_that_does_not_divide() -> None:
+    block().split(8).move("a", SHARED, by=repeat(3, 1) * spatial(32, 8))
+
+
+def mapping_and_function() -> None:
+    block().split(8).move("a", SHARED, lambda copy: copy.done(), by=repeat(2, 1) * spatial(32, 8))
+
+
+def accumulate_twice() -> None:
+    block().accumulate_in(REGISTER)
+
+
+def accumulate_in_shared_memory() -> None:
+    MatMul(M, N, K).tile(64, 64).to(BLOCK).accumulate_in(SHARED)
+
+
+def accumulate_nothing() -> None:
+    Move(f32[M, N]).tile(32, 32).to(BLOCK).accumulate_in(REGISTER)
+
+
+def accumulate_too_early() -> None:
+    MatMul(M, N, K).accumulate_in(REGISTER)
+
+
+def no_instruction() -> None:
+    block().split(16).tile(32, 32).to(WARP).move("a", REGISTER).move("b", REGISTER).tile(16, 8).done()
+
+
+def nearest_instruction() -> None:
+    product = MatMul(M, N, K, a=f16, b=f16).tile(64, 64).to(BLOCK).accumulate_in(REGISTER).split(16)
+    product.tile(32, 32).to(WARP).move("a", REGISTER).move("b", REGISTER).tile(16, 16).done()
+
+
+def instruction_on_memory() -> None:
+    product = MatMul(M, N, K, a=f16, b=f16).tile(64, 64).to(BLOCK).accumulate_in(REGISTER).split(16)
+    product.tile(32, 32).to(WARP).tile(16, 8).done()
+
+
+def done_in_memory() -> None:
+    MatMul(M, N, K).tile(64, 64).to(BLOCK).tile(4, 4).to(THREAD).split(1).tile(1, 1).done()
+
+
+def done_by_a_block() -> None:
+    block().split(8).done()
+
+
+def done_by_a_kernel() -> None:
+    MatMul(64, 64, 64).done()
+
+
+def done_with_a_symbolic_sum() -> None:
+    block().tile(4, 4).to(THREAD).tile(1, 1).done()
+
+
+def after_the_end() -> None:
+    threads().split(1).tile(1, 1).done().tile(1, 1)
+
+
+def unroll_without_a_loop() -> None:
+    block().unroll()
+
+
+def no_order() -> None:
+    MatMul(M, N, K).tile(64, 64).to(BLOCK).layout("diagonal")
+
+
+def group_of_warps() -> None:
+    block().tile(32, 32).to(WARP).group(8)
+
+
+def pad_registers() -> None:
+    threads().split(1).move("a", REGISTER).pad(4)
+
+
+def prefetch_once() -> None:
+    block().split(8).move("a", SHARED).prefetch(1)
+
+
+def prefetch_without_a_split() -> None:
+    block().split(8).move("a", SHARED).move("b", SHARED).prefetch(2)
+
+
+def fragments_not_lowered() -> None:
+    block().split(16).tile(32, 32).to(WARP).move("a", Scope.FRAGMENT)
+
+
+def lanes_of_a_block() -> None:
+    block().split(8).tile(1, 1).to(LANES).done()
+
+
+def kernel_of_an_unfinished_tree() -> None:
+    block().kernel()
+
+
+def kernel_without_workers() -> None:
+    Move(f32[4, 4]).tile(2, 2).kernel()
+
+
+def kernel_with_an_unknown_size() -> None:
+    threads().split(1).tile(1, 1).done().kernel(rows=64)
+
+
+def copy_by_too_many_threads() -> None:
+    copied = block().split(8).move("a", SHARED, lambda copy: copy.tile(1, 1).to(THREAD).done()).move("b", SHARED)
+    copied.tile(4, 4).to(THREAD).split(1).tile(1, 1).done().kernel()
+
+
+def too_much_shared_memory() -> None:
+    copied = block().split(1024).move("a", SHARED).move("b", SHARED)
+    copied.tile(4, 4).to(THREAD).split(1).tile(1, 1).done().kernel()
+
+
+def too_many_registers() -> None:
+    copied = MatMul(M, N, K).tile(256, 256).to(BLOCK).accumulate_in(REGISTER).split(8)
+    copied.tile(32, 16).to(THREAD).split(1).tile(1, 1).done().kernel()
+
+
+def store_by_others() -> None:
+    total = (
+        MatMul(M, N, K)
+        .tile(64, 64)
+        .to(BLOCK)
+        .accumulate_in(REGISTER, store=lambda copy: copy.tile(1, 16).to(THREAD).done())
+    )
+    total.split(8).move("a", SHARED).move("b", SHARED).tile(4, 4).to(THREAD).split(1).tile(1, 1).done().kernel()

@@ -1,0 +1,195 @@
+"""Kernels of trees, run by the interpreter before and after lowering: values, barriers, edges, types."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from taskmap.decompose import BLOCK, CORE, LANES, REGISTER, SHARED, THREAD, WARP, MatMul, Move, Strategy, dim
+from taskmap.ir import repeat, spatial
+from taskmap.ir.interp.run import interpret
+from taskmap.ir.lower.pipeline import lower
+from taskmap.ir.nodes import Barrier, Kernel, Var
+from taskmap.ir.printer import print_kernel
+from taskmap.ir.target import cpu_target, gpu_named
+from taskmap.ir.types import f16, f32, f64, i32
+from taskmap.ir.verify.rules import verify
+from taskmap.ir.visit import walk_stmts
+
+M, N, K = dim("m"), dim("n"), dim("k")
+NUMPY = {"f16": "float16", "f32": "float32", "f64": "float64", "i32": "int32"}
+
+
+def simt(tree: MatMul) -> Strategy:
+    """Threads of a block of 16×16, each with 2×2 elements in two pieces."""
+    return (
+        tree.tile(16, 16).to(BLOCK)
+        .accumulate_in(REGISTER)
+        .split(4)
+        .move("a", SHARED).storage("column").pad(1)
+        .move("b", SHARED)
+        .tile((1, 8), 2).to(THREAD)
+        .split(1).unroll()
+        .move("a", REGISTER)
+        .tile(1, 1).done()
+    )  # fmt: skip
+
+
+def ring(tree: MatMul) -> Strategy:
+    """One warp of 16×16, with three stages."""
+    return (
+        tree.tile(16, 16).to(BLOCK)
+        .accumulate_in(REGISTER)
+        .split(16)
+        .move("a", SHARED).prefetch(3).asynchronous()
+        .move("b", SHARED).prefetch(3).asynchronous()
+        .tile(16, 16).to(WARP)
+        .move("a", REGISTER)
+        .move("b", REGISTER)
+        .tile(16, 8).done()
+    )  # fmt: skip
+
+
+def buffered(tree: MatMul) -> Strategy:
+    """Two stages, by way of registers, in groups of two rows of blocks."""
+    return (
+        tree.tile(16, 16).to(BLOCK).group(2)
+        .accumulate_in(REGISTER)
+        .split(4)
+        .move("a", SHARED, by=spatial(16, 4)).prefetch(2)
+        .move("b", SHARED).prefetch(2)
+        .tile(2, 2).to(THREAD)
+        .split(1)
+        .tile(1, 1).done()
+    )  # fmt: skip
+
+
+def staged_store(tree: MatMul) -> Strategy:
+    """Results go to global memory by way of padded shared memory."""
+    return (
+        tree.tile(16, 16).to(BLOCK)
+        .accumulate_in(REGISTER, store=lambda copy: copy.move("src", SHARED).pad(4).done())
+        .split(4)
+        .move("a", SHARED)
+        .move("b", SHARED)
+        .tile(2, 2).to(THREAD)
+        .split(1)
+        .tile(1, 1).done()
+    )  # fmt: skip
+
+
+def cores(tree: MatMul) -> Strategy:
+    """A CPU's tile of 3×8 for each core."""
+    return tree.tile(3, 8).to(CORE).accumulate_in(REGISTER).split(1).done()
+
+
+def run(kernel: Kernel, arrays: list[NDArray[Any]], sizes: dict[Var, int]) -> NDArray[Any]:
+    """The result, equal before and after lowering; every pass verified."""
+    verify(kernel)
+    target = gpu_named("H200") if kernel.threads else cpu_target("avx2", 2)
+    results = []
+    for k in (kernel, lower(kernel, target=target, verify=True)):
+        given = {b: x.ravel() for b, x in zip(k.buffers, arrays, strict=False)}
+        results.append(interpret(k, given, sizes)[k.outputs[0]].reshape(-1))
+    np.testing.assert_array_equal(results[0], results[1])
+    return results[0]
+
+
+def multiply(tree: Strategy, shape: tuple[int, ...], *, kernel: Kernel | None = None) -> None:
+    """Run a product and compare it with numpy's; integers and halves are small enough to be exact."""
+    *batch, m, n, k = shape
+    rng = np.random.default_rng(m * n + k)
+    types = [np.dtype(NUMPY[o.dtype.name]) for o in tree.root.operands]
+    a, b = (rng.integers(-8, 8, s).astype(t) for s, t in zip(((*batch, m, k), (*batch, k, n)), types, strict=False))
+    made = kernel or tree.kernel()
+    values = {"m": m, "n": n, "k": k, "z": batch[0] if batch else 0}
+    found = run(made, [a, b], {v: values[v.name] for v in made.dims})
+    np.testing.assert_array_equal(found, (a.astype(np.float64) @ b.astype(np.float64)).ravel())
+
+
+@pytest.mark.parametrize("strategy", [simt, buffered, staged_store])
+@pytest.mark.parametrize("shape", [(16, 16, 8), (17, 19, 5), (3, 33, 1)])
+def test_products(strategy: Any, shape: tuple[int, ...]) -> None:
+    multiply(strategy(MatMul(M, N, K)), shape)
+
+
+@pytest.mark.parametrize("shape", [(32, 16, 64), (16, 16, 16), (24, 40, 24)])
+def test_tensor_cores_and_a_ring(shape: tuple[int, int, int]) -> None:
+    multiply(ring(MatMul(*shape, a=f16, b=f16)), shape)
+
+
+def test_a_ring_of_symbolic_sizes() -> None:
+    multiply(ring(MatMul(M, N, K, a=f16, b=f16)), (17, 9, 35))
+
+
+@pytest.mark.parametrize("shape", [(6, 16, 4), (7, 13, 3), (1, 1, 1)])
+def test_cores(shape: tuple[int, int, int]) -> None:
+    multiply(cores(MatMul(M, N, K)), shape)
+
+
+@pytest.mark.parametrize("dtype", [f64, i32])
+def test_other_types(dtype: Any) -> None:
+    multiply(simt(MatMul(M, N, K, a=dtype, b=dtype, c=dtype)), (9, 17, 6))
+
+
+def test_operands_with_strides() -> None:
+    turned = MatMul(9, 10, 6, a=f32[9, 6].strided(1, 9))
+    tree = simt(turned)
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-8, 8, s).astype(np.float32) for s in ((9, 6), (6, 10)))
+    found = run(tree.kernel(), [np.ascontiguousarray(a.T), b], {})
+    np.testing.assert_array_equal(found, (a @ b).ravel())
+
+
+@pytest.mark.parametrize("strategy", [simt, cores])
+def test_batches(strategy: Any) -> None:
+    multiply(strategy(MatMul(M, N, K, batch=(dim("z"),))), (3, 5, 17, 2))
+
+
+def test_sizes_given_to_the_kernel() -> None:
+    tree = simt(MatMul(M, N, K))
+    kernel = tree.kernel("sized", m=16, k=8)
+    assert kernel.name == "sized"
+    assert [v.name for v in kernel.dims] == ["n"]
+    assert "clipped" in print_kernel(kernel)
+    assert "clipped" not in print_kernel(tree.kernel(m=16, n=32, k=8))
+    multiply(tree, (16, 20, 8), kernel=kernel)
+
+
+def test_barriers_are_derived() -> None:
+    def count(tree: Strategy) -> int:
+        return sum(isinstance(s, Barrier) for s in walk_stmts(tree.kernel().body))
+
+    assert count(simt(MatMul(32, 32, 32))) == 2
+    assert count(buffered(MatMul(32, 32, 32))) == 1
+    assert count(ring(MatMul(32, 32, 64, a=f16, b=f16))) == 1
+    assert count(simt(MatMul(16, 16, 4))) == 1
+    direct = MatMul(32, 32, 32).tile(16, 16).to(BLOCK).accumulate_in(REGISTER).split(1).tile(2, 2).to(THREAD)
+    assert count(direct.tile(1, 1).done()) == 0
+
+
+def test_copies_as_kernels() -> None:
+    x = np.arange(33 * 9, dtype=np.float32).reshape(33, 9)
+    tiled = Move(f32[M, N]).tile(16, 8).to(BLOCK).tile(4, 1).to(THREAD).tile(1, 1).done()
+    np.testing.assert_array_equal(run(tiled.kernel(), [x], {M: 33, N: 9}), x.ravel())
+
+
+def test_lanes_of_a_core() -> None:
+    tree = MatMul(4, 16, K).tile(4, 8).to(CORE).accumulate_in(REGISTER).split(1)
+    multiply(tree.tile(1, 8).tile(1, 1).to(LANES).done(), (4, 16, 3))
+
+
+def test_copies_may_be_tiled_to_warps() -> None:
+    def by_warps(copy: Strategy) -> Strategy:
+        return copy.tile(16, 2).to(WARP).done()
+
+    tree = (
+        MatMul(M, N, K).tile(16, 16).to(BLOCK).accumulate_in(REGISTER).split(4)
+        .move("a", SHARED, by_warps)
+        .move("b", SHARED, by=repeat(1, 1) * spatial(4, 16))
+        .tile(2, 2).to(THREAD).split(1).tile(1, 1).done()
+    )  # fmt: skip
+    multiply(tree, (17, 16, 9))

@@ -1,0 +1,44 @@
+"""Every refusal says the primitive, the user's line, the spec, the reason, a way out, and the tree so far."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+
+import pytest
+
+from taskmap.ir.errors import ScheduleError
+from tests.ir.decompose import refused
+
+PROGRAMS: dict[str, Callable[[], None]] = {
+    name: f
+    for name, f in vars(refused).items()
+    if inspect.isfunction(f) and f.__module__ == refused.__name__ and name not in ("block", "threads")
+}
+
+
+def message(program: Callable[[], None]) -> str:
+    with pytest.raises(ScheduleError) as caught:
+        program()
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_refusal_is_complete(name: str) -> None:
+    """Action, place with the line's text, reason, way out and tree, each on lines of its own."""
+    text = message(PROGRAMS[name])
+    assert re.match(r"taskmap: cannot apply \w+(\(.*\))? to \w+\(.*\)\n", text)
+    assert re.search(r"^  refused\.py:\d+:  .*\n +\^", text, re.MULTILINE)
+    assert "  The tree so far:\n      " in text
+    assert len(text.splitlines()) >= 7
+
+
+def test_the_messages(golden: Callable[[str, str], None]) -> None:
+    assert len(PROGRAMS) >= 25
+    parts = []
+    for name, program in PROGRAMS.items():
+        first = inspect.getsourcelines(program)[1]
+        text = re.sub(r"refused\.py:(\d+)", lambda m, first=first: f"line {int(m[1]) - first}", message(program))  # type: ignore[misc]  # bound here
+        parts.append(f"{name}\n{text}")
+    golden("decompose_refused.txt", "\n\n".join(parts))

@@ -1,0 +1,51 @@
+"""The machine code of a kernel's loops, by objdump."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from taskmap.backend.cpu.codegen import generate
+from taskmap.backend.cpu.compile import TranslationUnit
+from taskmap.backend.cpu.toolchain import find_toolchain
+from taskmap.ir.lower.pipeline import lower
+from taskmap.ir.nodes import Kernel
+from taskmap.ir.target import Target
+
+
+def hot_loop(kernel: Kernel, target: Target, instruction: str, folder: Path) -> list[str]:
+    """The lines of the innermost loop with the most of ``instruction``. Skips the test without objdump."""
+    if shutil.which("objdump") is None:
+        pytest.skip("objdump is not here")
+    source = generate(lower(kernel, target=target), target.vector_bytes)
+    unit, file = TranslationUnit((source,)), folder / "unit.o"
+    toolchain = find_toolchain(isa=target.isa)
+    command = toolchain.compile_command(str(file), spelled_out=unit.is_spelled_out, features=unit.features)
+    subprocess.run(command, input=unit.text, text=True, check=True, timeout=250, capture_output=True)
+    listing = subprocess.run(
+        ["objdump", "-d", "--no-show-raw-insn", str(file)], capture_output=True, text=True, timeout=250, check=True
+    ).stdout
+    return max(innermost_loops(listing), key=lambda lines: sum(instruction in line for line in lines))
+
+
+def spills(loop: list[str]) -> list[str]:
+    """The lines that access vectors on the stack, or call."""
+    return [line for line in loop if re.search(r"%rsp|%rbp|\bcall", line) and "zmm" in line]
+
+
+def innermost_loops(listing: str) -> list[list[str]]:
+    """The innermost loops: from the target of a backward jump to the jump, without other jumps between."""
+    lines = [line.strip() for line in listing.splitlines() if re.match(r"\s*[0-9a-f]+:\t", line)]
+    places = {line.split(":")[0]: number for number, line in enumerate(lines)}
+    found = []
+    for number, line in enumerate(lines):
+        jump = re.search(r"\tj\w+\s+([0-9a-f]+) ", line)
+        start = places.get(jump[1], number) if jump else number
+        body = lines[start : number + 1]
+        if start < number and sum("\tj" in each for each in body) == 1:
+            found.append(body)
+    return found
