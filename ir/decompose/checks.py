@@ -179,8 +179,8 @@ def _seen(tree: Tree, scope: Scope, word: str) -> None:
     level = tree.spec.level
     if scope is Scope.GLOBAL or not level.sees(scope):
         raise refusal(
-            word, tree, f"a {level.value.lower()} has no {scope.value} memory to put it into.",
-            "Tile to a level that has: SHARED from BLOCK down, REGISTER below KERNEL.",
+            word, tree, f"a {level.value.lower()} has no {scope.value} memory of its own.",
+            "Move to SHARED where the spec is a block's, and to REGISTER anywhere below the kernel.",
         )  # fmt: skip
     if scope not in (Scope.SHARED, Scope.REGISTER):
         raise refusal(word, tree, f"copies in {scope.name} are not lowered yet.", "Use SHARED or REGISTER.")
@@ -198,6 +198,9 @@ def accumulated(tree: Tree, scope: Scope, word: str) -> None:
         raise refusal(
             word, tree, f"{held.name} is accumulated in {SCOPE_NAMES[held.scope]} already.", "Keep one accumulate_in."
         )
+    if any(isinstance(s, SplitStep) for s in tree.steps):
+        why = "every part of the sum would start anew and overwrite the result."
+        raise refusal(word, tree, why, "Write accumulate_in before split.")
     _seen(tree, scope, word)
     if scope is not Scope.REGISTER:
         raise refusal(word, tree, "sums are held in registers.", "Use REGISTER.")

@@ -205,6 +205,7 @@ class Emitter:
         operand = step.after.operand(name)
         assert operand is not None
         total = self.registers("total", self.tree.steps[n + 1 :], step.after, operand)
+        self.copies.check_holders(step.init, total)
         value = getattr(step.init.root, "value", 0.0)
         first = as_expr(int(value) if operand.dtype.is_int else value, operand.dtype)
         owner = total.buffer.owner

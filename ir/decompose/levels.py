@@ -30,10 +30,8 @@ class Level(Enum):
         return any(self in path[: path.index(other)] for path in _PATHS if other in path)
 
     def sees(self, scope: Scope) -> bool:
-        """True if a worker of this level has memory of its own of that scope, or several of its threads hold it."""
-        if scope is Scope.SHARED:
-            return self in _GPU[2:]
-        return self is not Level.KERNEL and (scope is not Scope.FRAGMENT or self in _GPU[2:5])
+        """True if a worker of this level has memory of that scope that no other worker of the level uses."""
+        return self is Level.BLOCK if scope is Scope.SHARED else self not in (Level.KERNEL, Level.CLUSTER)
 
 
 _GPU = (

@@ -1,4 +1,4 @@
-"""docs/write-a-cuda-kernel.md and docs/simulator.md: their code runs, and its output equals the pages'."""
+"""Pages of docs/ about kernels of GPUs: their code runs, and its output equals the pages'."""
 
 from __future__ import annotations
 
@@ -27,6 +27,10 @@ def test_the_ladder(tmp_path: Path, shared_cache: Path) -> None:
     store = KernelStore(shared_cache, suffix=SUFFIX)
     made = compile_cuda([found.source for found in ladder.values()], toolchain, store, Counters())
     assert len(made) == len(ladder)
+
+
+def test_schedules_by_decomposition(tmp_path: Path) -> None:
+    run_page("schedule-by-decomposition.md", tmp_path)
 
 
 def test_the_simulator(tmp_path: Path) -> None:

@@ -127,6 +127,10 @@ def move_out_of_sight() -> None:
     MatMul(64, 64, 64).move("a", SHARED)
 
 
+def shared_memory_of_a_warp() -> None:
+    block().split(8).tile(32, 32).to(WARP).move("a", SHARED)
+
+
 def move_to_global_memory() -> None:
     block().split(8).move("a", GLOBAL)
 
@@ -157,6 +161,10 @@ def accumulate_twice() -> None:
 
 def accumulate_in_shared_memory() -> None:
     MatMul(M, N, K).tile(64, 64).to(BLOCK).accumulate_in(SHARED)
+
+
+def accumulate_after_a_split() -> None:
+    MatMul(M, N, K).tile(64, 64).to(BLOCK).split(8).accumulate_in(REGISTER)
 
 
 def accumulate_nothing() -> None:
@@ -258,6 +266,16 @@ def too_much_shared_memory() -> None:
 def too_many_registers() -> None:
     copied = MatMul(M, N, K).tile(256, 256).to(BLOCK).accumulate_in(REGISTER).split(8)
     copied.tile(32, 16).to(THREAD).split(1).tile(1, 1).done().kernel()
+
+
+def init_by_others() -> None:
+    total = (
+        MatMul(M, N, K)
+        .tile(64, 64)
+        .to(BLOCK)
+        .accumulate_in(REGISTER, init=lambda first: first.tile(1, 16).to(THREAD).done())
+    )
+    total.split(8).move("a", SHARED).move("b", SHARED).tile(4, 4).to(THREAD).split(1).tile(1, 1).done().kernel()
 
 
 def store_by_others() -> None:
