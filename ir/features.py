@@ -10,7 +10,10 @@ from difflib import get_close_matches
 
 from taskmap.ir.errors import InvalidOptionError
 
-__all__ = ["FEATURES", "ISA_FEATURES", "closest_isa", "extra_features", "in_order", "missing_features", "read_features"]
+__all__ = [
+    "FEATURES", "ISA_FEATURES", "SIMULATED_ISA", "SIMULATED_TILES", "closest_isa", "extra_features", "in_order",
+    "missing_features", "read_features",
+]  # fmt: skip
 
 _AVX2 = ("avx2", "fma", "f16c")
 _AVX512 = (*_AVX2, "avx512f", "avx512bw", "avx512dq", "avx512vl")
@@ -27,9 +30,14 @@ FEATURES: dict[str, tuple[str, ...]] = {
     "amx_tile": _AVX512,
     "amx_int8": (*_AVX512, "amx_tile"),
     "amx_bf16": (*_AVX512, "amx_tile"),
+    "amx_sim": (),
 }
 """Every feature that taskmap knows, with the features that it needs. Sources: "Intel 64 and IA-32 Architectures
 Software Developer's Manual", volume 1, chapters 14 to 18; Linux, arch/x86/include/asm/cpufeatures.h."""
+
+SIMULATED_TILES, SIMULATED_ISA = "amx_sim", "amx-sim"
+"""The feature that every CPU has on request, a software model of AMX; and the name, in place of an instruction set, of
+the host's own with this feature."""
 
 
 def in_order(names: Iterable[str]) -> tuple[str, ...]:

@@ -29,6 +29,8 @@ from taskmap.schedules.cpu.attention.template import schedule_attention
 from taskmap.schedules.cpu.convolution.dot_tile import suits_dots
 from taskmap.schedules.cpu.convolution.template import schedule_convolution
 from taskmap.schedules.cpu.convolution.weight_gradient import schedule_correlation
+from taskmap.schedules.cpu.matmul.amx_template import schedule_tiles
+from taskmap.schedules.cpu.matmul.amx_tile import tile_unit
 from taskmap.schedules.cpu.matmul.dot_tile import group_size
 from taskmap.schedules.cpu.matmul.template import panel_width, schedule_matmul
 from taskmap.schedules.cpu.pointwise import schedule_pointwise
@@ -66,6 +68,7 @@ _schedule_cuda: Callable[[Task, Target, int], ScheduledKernel] = lazily(
 _TEMPLATES: tuple[tuple[str, Callable[[Task, Target], Kernel | None]], ...] = (
     ("cpu.attention", schedule_attention),
     ("cpu.winograd", schedule_winograd),
+    ("cpu.matmul", schedule_tiles),
     ("cpu.convolution", schedule_convolution),
     ("cpu.correlation", schedule_correlation),
     ("cpu.matmul", schedule_matmul),
@@ -139,9 +142,12 @@ def space(task: Task, target: Target) -> Space | None:
     return None if found is None else space_of(found, target)
 
 
-def packed_width(m: Dim, n: Dim, dtype: DType, target: Target, channels: Dim = 0) -> int:
+def packed_width(m: Dim, n: Dim, dtype: DType, target: Target, channels: Dim = 0, together: int = 1) -> int:
     """Columns of an m × n product that the templates of ``target`` read together: the panel width for packing B.
-    ``channels``: input channels of a convolution whose window covers more than one pixel."""
+    ``channels``: input channels of a convolution whose window covers more than one pixel. ``together``: neighbours
+    along the sum that are stored together."""
+    if together > 1 and (unit := tile_unit(dtype, dtype, target)) is not None:
+        return unit.width
     if suits_dots(n, channels, target.lanes(compute_type(dtype).bytes)):
         return 1
     return panel_width(m, n, target, dtype)
@@ -150,10 +156,18 @@ def packed_width(m: Dim, n: Dim, dtype: DType, target: Target, channels: Dim = 0
 def packed_together(a: DType, b: DType, target: Target) -> int:
     """Neighbours along the sum of a product of a and b that the templates of ``target`` read together: B is packed in
     groups of as many."""
-    return group_size(a, b, target)
+    unit = tile_unit(a, b, target)
+    return group_size(a, b, target) if unit is None else unit.tiles.group
+
+
+def packed_filled(a: DType, b: DType, target: Target) -> int:
+    """Terms of a sum of products of a and b that the templates of ``target`` add in one step: zeros fill packed B up to
+    a multiple of them."""
+    unit = tile_unit(a, b, target)
+    return packed_together(a, b, target) if unit is None else unit.depth
 
 
 __all__ = [
-    "NO_HINTS", "Config", "Problem", "ScheduledKernel", "Space", "choose_form", "packed_together", "packed_width",
-    "problem", "read_problem", "schedule", "scheduled", "space", "space_of",
+    "NO_HINTS", "Config", "Problem", "ScheduledKernel", "Space", "choose_form", "packed_filled", "packed_together",
+    "packed_width", "problem", "read_problem", "schedule", "scheduled", "space", "space_of",
 ]  # fmt: skip

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from taskmap.ir.errors import InvalidOptionError
-from taskmap.ir.features import FEATURES, read_features
+from taskmap.ir.features import FEATURES, SIMULATED_ISA, read_features
 from taskmap.ir.target import GPUS, Target, cuda_target, gpu_named
 
 # The modes of torch.compile. All are accepted, so that a script need not change with its backend. Modes that mean CUDA
@@ -31,7 +31,8 @@ class Options:
     gpu: the GPU to compile for, by name ("H200") or instruction set ("sm_80"); None takes the GPU of this machine, and
         for cuda-sim an A100.
     cuda_graphs: replay a graph's launches as one CUDA graph; the mode "reduce-overhead" sets it.
-    isa: the vector instructions to use; None asks the host.
+    isa: the vector instructions to use; None asks the host. "amx-sim" runs products of tiles on a software model of
+        AMX, which checks their use.
     features: more CPU features to use, as in "avx512_bf16, avx512_vnni", or "none"; None follows the environment
         variable TASKMAP_FEATURES, else takes those of the host if ``isa`` is None, too.
     threads: threads per kernel; None follows `torch.set_num_threads`.
@@ -90,6 +91,11 @@ class Options:
             value = getattr(self, name)
             if not accepts(value):
                 raise InvalidOptionError(f"option {name!r} cannot be {value!r}", hint=f"It takes {wanted}.")
+
+    @property
+    def code_isa(self) -> str | None:
+        """The instruction set of generated code: ``isa``, without the software model of tiles."""
+        return None if self.isa == SIMULATED_ISA else self.isa
 
     @classmethod
     def from_user(cls, mode: str | None = None, options: "Mapping[str, object] | Options | None" = None) -> "Options":
@@ -179,7 +185,7 @@ def _is_one_of(*valid: str | None) -> Callable[[object], bool]:
 _RULES: dict[str, tuple[Callable[[object], bool], str]] = {
     "target": (_is_one_of(None, *TARGETS), "None, 'cpu', 'cuda' or 'cuda-sim'"),
     "gpu": (_is_gpu, f"None, an instruction set such as 'sm_80', or one of {', '.join(GPUS)}"),
-    "isa": (_is_one_of(None, *ISAS), "None, 'avx2', 'avx512' or 'generic'"),
+    "isa": (_is_one_of(None, *ISAS, SIMULATED_ISA), "None, 'avx2', 'avx512', 'generic' or 'amx-sim'"),
     "features": (_is_features, f"None, 'none', or a list of {', '.join(FEATURES)}"),
     "threads": (_is_count, f"None or an integer of at least 1 and at most {MOST_THREADS}"),
     "dump_dir": (_is_folder, "None or a path"),

@@ -27,7 +27,8 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "__init__",
     ),
     "taskmap.backend.cpu": (
-        "expressions host math/ openmp_threads team",
+        "expressions math/ openmp_threads paired_stores team tile_model tile_permission",
+        "host",
         "prelude toolchain",
         "codegen compile",
         "peaks",

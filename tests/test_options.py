@@ -63,7 +63,7 @@ def test_modes_of_torch_compile(mode: str | None) -> None:
         (None, {"tune_seconds": -1.0}, "a number of seconds"),
         (None, {"tune_seconds": float("nan")}, "a number of seconds"),
         (None, {"tune_seconds": "60"}, "a number of seconds"),
-        (None, {"isa": "avx"}, "It takes None, 'avx2', 'avx512' or 'generic'"),
+        (None, {"isa": "avx"}, "It takes None, 'avx2', 'avx512', 'generic' or 'amx-sim'"),
         (None, {"isa": 512}, "option 'isa' cannot be 512"),
         (None, {"threads": 0}, "at least 1"),
         (None, {"threads": True}, "option 'threads' cannot be True"),

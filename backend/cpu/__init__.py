@@ -1,13 +1,16 @@
 """The host CPU as a target of generated C.
 
+    tile_permission  the system's permission to use tile registers
     host             instruction set, cores and caches of this CPU
     toolchain        the C compiler: its discovery, identity and flags
     math/            the prelude's functions, one file per family
     prelude          the types and functions that one source uses
     expressions      expressions as C
+    paired_stores    vectors that fill memory together
     codegen          kernels as C
     compile          parallel compilation into few translation units, through the kernel store
     team             the threads that run parallel loops
+    tile_model       a software model of tile registers
     launch           kernels launched one at a time from Python
     peaks            measured peak rates of this CPU
     openmp_threads   the number of OpenMP threads

@@ -10,14 +10,17 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass, field
+from typing import cast as typed
 
 from taskmap.backend.cpu.expressions import Expressions, c_type, mask_type, register_index
+from taskmap.backend.cpu.paired_stores import pairs_of
 from taskmap.backend.cpu.prelude import prelude_parts
 from taskmap.backend.cpu.team import PARALLEL
 from taskmap.backend.store.key import KernelSource
 from taskmap.ir import nodes as ir
 from taskmap.ir.construct import constant_value, static_size
 from taskmap.ir.errors import CodegenError
+from taskmap.ir.isa.amx import TILES
 from taskmap.ir.visit import loads_in, walk_stmts
 
 __all__ = ["generate"]
@@ -52,6 +55,12 @@ class _Emitter:
     declared: dict[str, str] = field(default_factory=dict)
     """The C type of every name that a parallel loop may capture."""
     loops: list[str] = field(default_factory=list)
+    tiles: dict[ir.Buffer, int] = field(default_factory=dict)
+    """The numbers of the tile registers in use."""
+    paired: int = 0
+    """Pairs of vectors that are stored interleaved, so far."""
+    free_tiles: list[int] = field(default_factory=lambda: list(range(TILES)))
+    """The others; the one used longest ago comes first."""
 
     def function(self) -> str:
         outputs = set(self.kernel.outputs)
@@ -94,8 +103,31 @@ class _Emitter:
             use(e.buffer, e.indices[0], e.lanes)
 
     def body(self, body: ir.Body) -> None:
-        for s in body:
-            self.stmt(s)
+        last = _last_uses(body)
+        pairs = pairs_of(body)
+        for number, s in enumerate(body):
+            if number in pairs.values():
+                self.first_of_pair(typed(ir.Store, s))
+            elif number in pairs:
+                self.line(self.pair(typed(ir.Store, s)))
+            else:
+                self.stmt(s)
+            for tile in [b for b, at in last.items() if at == number]:
+                self.free_tiles.append(self.tiles.pop(tile))
+
+    def first_of_pair(self, s: ir.Store) -> None:
+        """The value of the first of two interleaved vectors, stored with the second."""
+        t, name = c_type(s.buffer.dtype, s.value.lanes), f"pair_{self.paired}"
+        self.line(f"const {t} {name} = {self.c.stored(s.value, s.buffer.dtype)};")
+        self.paired += 1
+
+    def pair(self, s: ir.Store) -> str:
+        """The store of two interleaved vectors, of which ``s`` is the second."""
+        (where,) = s.indices
+        assert isinstance(where, ir.Ramp)
+        t, start = c_type(s.buffer.dtype, where.lanes), self.c.address(where.base)
+        value = self.c.stored(s.value, s.buffer.dtype)
+        return f"tm_store_pairs_{t}({self.c.name(s.buffer)} + {start} - 1, pair_{self.paired - 1}, {value});"
 
     def block(self, head: str, body: ir.Body) -> None:
         self.line(head + " {")
@@ -123,6 +155,8 @@ class _Emitter:
             self.allocate(s.buffer)
         elif isinstance(s, ir.Evaluate):
             self.line(f"(void){self.c.of(s.value)};")
+        elif isinstance(s, ir.Invoke):
+            self.line(f"{self.invocation(s)};")
         else:
             raise CodegenError(f"{type(s).__name__} cannot be written in C; a lowering pass should have removed it")
 
@@ -168,7 +202,24 @@ class _Emitter:
         self.line(f"if ({self.c.address(s.shared)}) {PARALLEL}({loop}_range, &s{number}, {extent});")
         self.line(f"else {loop}_range(&s{number}, 0, {extent});")
 
+    def invocation(self, s: ir.Invoke) -> str:
+        """An instruction on tile registers: tiles by number, memory as a pointer."""
+        operands = {}
+        for parameter, operand in zip(s.instruction.parameters, s.operands, strict=True):
+            if not isinstance(operand, ir.Region):
+                operands[parameter.name] = self.c.address(typed(ir.Expr, operand))
+            elif operand.buffer.scope is ir.Scope.FRAGMENT:
+                operands[parameter.name] = str(self.tiles[operand.buffer])
+            else:
+                operands[parameter.name] = f"{self.c.name(operand.buffer)} + {self.c.address(operand.start[0])}"
+        return s.instruction.text.format(**operands)
+
     def allocate(self, b: ir.Buffer) -> None:
+        if b.scope is ir.Scope.FRAGMENT:
+            if not self.free_tiles:
+                raise CodegenError(f"tile {b.name!r} has no register", why=f"all {TILES} are in use.")
+            self.tiles[b] = self.free_tiles.pop(0)
+            return
         name = self.c.name(b, "r" if b.scope is ir.Scope.REGISTER else "t")
         if b.scope is ir.Scope.REGISTER:
             for start, lanes in sorted(self.registers.get(b, {}).items()):
@@ -199,3 +250,17 @@ class _Emitter:
             base, step = self.c.address(where.base), self.c.address(where.stride)
             return f"tm_store_strided_{t}({self.c.name(b)} + {base}, {step}, {value});"
         return f"tm_scatter_{c_type(b.dtype)}_i64x{lanes}({self.c.name(b)}, {self.c.address(where)}, {value});"
+
+
+def _last_uses(body: ir.Body) -> dict[ir.Buffer, int]:
+    """For each tile register allocated directly in ``body``, the number of the last statement that uses it."""
+    own = {
+        s.buffer: n for n, s in enumerate(body) if isinstance(s, ir.Allocate) and s.buffer.scope is ir.Scope.FRAGMENT
+    }
+    if own:
+        for number, s in enumerate(body):
+            for inner in walk_stmts(s):
+                for r in inner.regions if isinstance(inner, ir.Invoke) else ():
+                    if r.buffer in own:
+                        own[r.buffer] = number
+    return own

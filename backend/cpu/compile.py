@@ -17,6 +17,7 @@ from taskmap.backend.compile_pool import CompilePool
 from taskmap.backend.compilers import Progress, first_lines
 from taskmap.backend.counters import Counters
 from taskmap.backend.cpu.team import have_team, load_team, team_source
+from taskmap.backend.cpu.tile_model import FEATURE, have_tile_model, load_tile_model, tile_model_source
 from taskmap.backend.cpu.toolchain import Toolchain
 from taskmap.backend.library import Library, load_library
 from taskmap.backend.store.key import KernelSource, kernel_key, key_parts
@@ -113,9 +114,26 @@ def ensure_team(toolchain: Toolchain, store: KernelStore) -> None:
 
 def team_file(toolchain: Toolchain, store: KernelStore) -> Path:
     """The library that kernels are bound to, in ``store``. Raises CompilerFailedError."""
+    return _library_file(team_source(), toolchain, store)
+
+
+def ensure_tile_model(toolchain: Toolchain, store: KernelStore) -> None:
+    """Loads the library that kernels on simulated tiles are bound to, unless the process has it. Raises
+    CompilerFailedError."""
+    with _TEAM_LOCK:
+        if not have_tile_model():
+            load_tile_model(tile_model_file(toolchain, store).read_bytes())
+
+
+def tile_model_file(toolchain: Toolchain, store: KernelStore) -> Path:
+    """The library of simulated tiles, in ``store``. Raises CompilerFailedError."""
+    return _library_file(tile_model_source(), toolchain, store)
+
+
+def _library_file(source: KernelSource, toolchain: Toolchain, store: KernelStore) -> Path:
     plain = replace(toolchain, isa="generic", fast_math=False, contract=False)
     with closing(KernelCompiler(plain, store, Counters())) as compiler:
-        return compiler.file(team_source())
+        return compiler.file(source)
 
 
 def partition(kernels: Sequence[KernelSource], number: int, separate: bool = False) -> list[TranslationUnit]:
@@ -182,6 +200,8 @@ class KernelCompiler(CompilePool[KernelSource, TranslationUnit, Path, int]):
     def find(self, source: KernelSource) -> int | None:
         """The address of the kernel, if the store has it."""
         kernel = self._kernels[source.symbol] = stored_kernel(source, self._toolchain)
+        if FEATURE in source.features:
+            ensure_tile_model(self._toolchain, self._store)
         path = self._store.lookup(kernel.key, kernel.symbol)
         if path is None:
             return None

@@ -9,8 +9,16 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal, get_args
 
+from taskmap.backend.cpu.tile_permission import TILE_FEATURES, tiles_are_granted
 from taskmap.ir.errors import InvalidOptionError, UnsupportedError
-from taskmap.ir.features import ISA_FEATURES, extra_features, in_order, missing_features, read_features
+from taskmap.ir.features import (
+    ISA_FEATURES,
+    SIMULATED_TILES,
+    extra_features,
+    in_order,
+    missing_features,
+    read_features,
+)
 from taskmap.ir.target import Target, cpu_target
 
 Isa = Literal["generic", "avx2", "avx512"]
@@ -53,7 +61,7 @@ class HostInfo:
         if asked is None:
             return extra_features(self.features, self.isa) if isa is None else ()
         wanted = read_features(asked)
-        if lacking := missing_features(wanted, self.features):
+        if lacking := missing_features(wanted, (*self.features, SIMULATED_TILES)):
             raise UnsupportedError(
                 f"cannot compile for {', '.join(lacking)}",
                 why=f"this CPU ({self.model}) does not have {'them' if len(lacking) > 1 else 'it'}.",
@@ -74,10 +82,12 @@ def parse_isa(name: str) -> Isa:
 def detect_host(proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> HostInfo:
     """The CPU described by `proc` and `sys`. A cautious guess replaces missing information; this never raises.
 
-    Only CPUs that this process may run on are counted.
+    Only CPUs that this process may run on are counted. Tile registers count only if the system grants them.
     """
     info = _first_cpuinfo_block(proc / "cpuinfo")
     flags = frozenset(info.get("flags", info.get("Features", "")).split())
+    if flags & frozenset(TILE_FEATURES) and not tiles_are_granted():
+        flags -= frozenset(TILE_FEATURES)
     allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
     caches = _cache_sizes(sys / f"devices/system/cpu/cpu{allowed[0]}/cache")
     return HostInfo(

@@ -6,6 +6,7 @@ No header is included, so compile time depends on use alone. The names (V is a v
     tm_load_V(p)  tm_store_V(p, x)                   any alignment
     tm_load_masked_V(p, n)  tm_store_masked_V(p, x, n)   the first n lanes; a load gives 0 in the others
     tm_load_strided_V(p, step)  tm_store_strided_V(p, step, x)   p[l * step] is lane l
+    tm_store_pairs_V(p, a, b)                        a and b interleaved, of 16-bit elements
     tm_gather_D_IxL(p, index)  tm_scatter_D_IxL(p, index, x)   I is i32 or i64
     tm_splat_V(x)  tm_iota_V()  tm_lo_V(x)  tm_hi_V(x)  tm_join_V(lo, hi)
     tm_bits_V(x)  tm_from_bits_V(u)                  the representation, in unsigned integers (`u32x16`)
@@ -16,6 +17,7 @@ No header is included, so compile time depends on use alone. The names (V is a v
     tm_mask_DxL_to_ExL(x)                            the same, between masks and b8
     tm_hsum_V(x)  tm_hprod_V  tm_hmax_V  tm_hmin_V   one element
     tm_vdpbf16ps_V(c, a, b)  tm_vpdpbusd_V  tm_vpdpwssd_V  tm_vex_...   dot products of neighbours, see math/dot
+    tm_tile_...  tm_tdp...                           tile registers, see math/amx
     tm_<function>_V(x) or (x, y)                     the functions of vector_math.FUNCTIONS
     tm_parallel_1(loop, data, n)                     loop(data, first, end) for ranges from 0 to n, on any thread
 
@@ -31,6 +33,7 @@ from functools import lru_cache
 
 from taskmap.backend.cpu.math import mask as math_mask
 from taskmap.backend.cpu.math import memory as math_memory
+from taskmap.backend.cpu.math.amx import tile_text
 from taskmap.backend.cpu.math.cast import cast, mask
 from taskmap.backend.cpu.math.dot import dot, is_dot
 from taskmap.backend.cpu.math.reduce import COMBINE, reduction
@@ -45,10 +48,11 @@ _PAIR = re.compile(r"tm_(cast|mask)_([a-z]+\d+x\d+)_to_([a-z]+\d+x\d+)")
 _INDEXED = re.compile(r"tm_(gather|scatter)_([a-z]+\d+)_((?:i32|i64)x\d+)")
 _CALL = re.compile(r"tm_(\w+?)_([a-z]+\d+x\d+)")
 
-_Definition = Callable[[Vector, int], str]
+_Definition = Callable[[Vector, int], str | None]
 _STRUCTURAL: dict[str, _Definition] = {
     "load": math_memory.load,
     "store": math_memory.store,
+    "store_pairs": math_memory.store_pairs,
     "load_strided": math_memory.load_strided,
     "store_strided": math_memory.store_strided,
     "load_masked": math_memory.load_masked,
@@ -159,6 +163,8 @@ def _text(symbol: str, vector_bytes: int) -> str | None:
         if index is None or value is None:
             return None
         return (math_memory.gather if indexed[1] == "gather" else math_memory.scatter)(value, index)
+    if tile := tile_text(symbol):
+        return tile
     call = _CALL.fullmatch(symbol)
     vector = parse_vector(call[2]) if call else None
     return _call_text(call[1], vector, vector_bytes) if call and vector else None

@@ -109,7 +109,7 @@ class Toolchain:
             *_COMPILE_FLAGS,
             *(_SPELLED_OUT[self.family] if spelled_out else ()),
             *_ISA_FLAGS[self.isa],
-            *(_FEATURE_FLAGS[name] for name in features),
+            *(_FEATURE_FLAGS[name] for name in features if name in _FEATURE_FLAGS),
             "-ffp-contract=fast" if contract or fast_math else "-ffp-contract=off",
             *(("-ffast-math",) if fast_math else ()),
             *(self.safer.integers if integers else self.safer.floats),

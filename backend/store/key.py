@@ -32,7 +32,17 @@ _INSTRUCTIONS = {
     "vex_vpdpwssd": "avx_vnni",
 }
 """The CPU feature that a function of the prelude needs beyond its instruction set, by the function's name."""
-_INSTRUCTION = re.compile(rf"\btm_({'|'.join(_INSTRUCTIONS)})_[a-z]+\d+x\d+")
+_TILES = {
+    "tile_configure": "amx_tile",
+    "tdpbf16ps": "amx_bf16",
+    "tdpbssd": "amx_int8",
+    "tdpbsud": "amx_int8",
+    "tdpbusd": "amx_int8",
+    "tdpbuud": "amx_int8",
+    "sim_tile_configure": "amx_sim",
+}
+"""The same for macros of tiles."""
+_INSTRUCTION = re.compile(rf"\btm_({'|'.join(_INSTRUCTIONS)})_[a-z]+\d+x\d+|\btm_({'|'.join(_TILES)})\(")
 _FUNCTION = re.compile(r"tm_\w+")
 _SYMBOL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 LAUNCH = "taskmap_run_"
@@ -93,9 +103,10 @@ def _is_spelled_out(text: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def _features(text: str) -> tuple[str, ...]:
-    if not any(f"tm_{name}_" in text for name in _INSTRUCTIONS):
+    if not any(f"tm_{name}" in text for name in (*_INSTRUCTIONS, *_TILES)):
         return ()
-    return tuple(sorted({_INSTRUCTIONS[name] for name in _INSTRUCTION.findall(text)}))
+    found = _INSTRUCTION.findall(text)
+    return tuple(sorted({_INSTRUCTIONS[vector] if vector else _TILES[tile] for vector, tile in found}))
 
 
 @lru_cache(maxsize=1024)  # requested several times while a kernel is compiled

@@ -32,28 +32,32 @@ from taskmap.ir.winograd import ATTRIBUTE
 class PanelWidth(Protocol):
     """The number of columns that the template of a product multiplies at once."""
 
-    def __call__(self, m: Dim, n: Dim, dtype: DType, *, channels: Dim = 0) -> int:
+    def __call__(self, m: Dim, n: Dim, dtype: DType, *, channels: Dim = 0, together: int = 1) -> int:
         """``m`` × ``n``: rows and columns. A convolution whose window covers more than one pixel multiplies one row of
-        its image at a time, and sums ``channels`` neighbouring values for each pixel of the window."""
+        its image at a time, and sums ``channels`` neighbouring values for each pixel of the window. ``together``:
+        neighbours along the sum that are stored together."""
         ...
 
 
 PACK = "pack"
 """The operator of packed weights."""
 _SMALLEST = 1 << 12
+_TILE_CHANNELS = 16
+"""Channels of an image that are copied together into a tile."""
 
 
 @dataclass(frozen=True, slots=True)
 class PackOrder:
     """The packed order of an operand: panels of ``width`` columns of ``axis``, the other axes in the order ``others``
-    within a panel. Panels do not cross a group of ``columns`` columns. ``together``: neighbours along the single other
-    axis that are stored together; zeros fill the last of these groups."""
+    within a panel. Panels do not cross a group of ``columns`` columns. ``together``: neighbours along the other axes,
+    flattened in this order, that are stored together; zeros fill these axes up to a multiple of ``filled``."""
 
     axis: int
     others: tuple[int, ...]
     columns: int
     width: int
     together: int = 1
+    filled: int = 1
 
 
 def _one_by_one(a: DType, b: DType) -> int:
@@ -64,13 +68,15 @@ def _one_by_one(a: DType, b: DType) -> int:
 class PackWeights(GraphPass):
     """Packs the second operand of every product that gains by it: constants, and operands with strided columns.
 
-    together: the number of neighbours along a sum of products of these types that one instruction multiplies. images:
-    packs only weights of convolutions, and only those whose neighbouring channels are apart in memory.
+    together: the number of neighbours along a sum of products of these types that one instruction multiplies. filled:
+    the number of terms of such a sum that it adds, a multiple of that. images: packs only weights of convolutions, and
+    only those whose neighbouring channels are apart in memory.
     """
 
     width: PanelWidth
     images: bool = False
     together: Callable[[DType, DType], int] = _one_by_one
+    filled: Callable[[DType, DType], int] = _one_by_one
     name = "pack-weights"
     before = "every contraction reads its operands in the layout of the model"
     after = "weights are read through pack nodes"
@@ -134,8 +140,20 @@ class PackWeights(GraphPass):
         rows = product([node.shape[0], *node.shape[2:]]) if pointwise else node.shape[-1]
         rows = ceil_div(rows, stride[-1]) if transposed else rows
         channels = 0 if pointwise or transposed else weight.shape[1]
+        others = (*range(2, len(weight.shape)), 1 - axis)
+        types = node.inputs[0].dtype, weight.dtype
+        filled = self.filled(*types)
+        if groups == 1 and not transposed and filled > self.together(*types) and self._suits_tiles(node):
+            width = self.width(product([node.shape[0], *node.shape[2:]]), columns, node.dtype, together=2)
+            return 1, PackOrder(axis, others, columns, width, self.together(*types), filled)
         width = self.width(rows, columns, node.dtype, channels=channels)
-        return 1, PackOrder(axis, (*range(2, len(weight.shape)), 1 - axis), columns, width)
+        return 1, PackOrder(axis, others, columns, width)
+
+    @staticmethod
+    def _suits_tiles(node: Node) -> bool:
+        """True if vectors of channels can be copied from the image to tiles."""
+        channels = static_size(node.inputs[1].shape[1]) or 0
+        return channels % _TILE_CHANNELS == 0 and node.inputs[0].shape[1] == node.inputs[1].shape[1]
 
     def _matmul(self, node: Node, constant: set[Node]) -> tuple[int, PackOrder] | None:
         assert node.define is not None
@@ -156,11 +174,12 @@ class PackWeights(GraphPass):
         together = self.together(byte_factor(c.a) or _type_of(c.a), read.dtype) if len(c.k) == len(others) == 1 else 1
         if weight not in constant and not self._worth_it(c, weight, axis, together):
             return None
-        width = self.width(product([d for _, d in c.m]), c.n[0][1], node.dtype)
+        width = self.width(product([d for _, d in c.m]), c.n[0][1], node.dtype, together=together)
         batch = [read.indices.index(v) for v, _ in c.batch if v in read.indices]
         if batch:
             return None
-        return position, PackOrder(axis, others, static_size(weight.shape[axis]) or 1, width, together)
+        filled = self.filled(_type_of(c.a), read.dtype) if together > 1 else 1
+        return position, PackOrder(axis, others, static_size(weight.shape[axis]) or 1, width, together, filled)
 
     @staticmethod
     def _worth_it(c: Contraction, weight: Node, axis: int, together: int) -> bool:
@@ -172,7 +191,7 @@ class PackWeights(GraphPass):
         )
 
 
-def _one_column(m: Dim, n: Dim, dtype: DType, *, channels: Dim = 0) -> int:
+def _one_column(m: Dim, n: Dim, dtype: DType, *, channels: Dim = 0, together: int = 1) -> int:
     return 1
 
 
@@ -278,15 +297,19 @@ def packing(
 
 def _pack_groups(weight: Node, order: PackOrder) -> Node:
     columns, width, size = order.columns, order.width, order.together
-    (axis,) = order.others
-    depth = static_size(weight.shape[axis]) or 0
-    shape = (ceil_div(columns, width), ceil_div(depth, size), width, size)
+    extents = [weight.shape[d] for d in order.others]
+    depth = static_size(product(extents)) or 0
+    groups = -(-depth // max(order.filled, size)) * max(order.filled, size) // size
+    shape = (ceil_div(columns, width), groups, width, size)
 
     def element(w: Buffer) -> Callable[..., ExprLike]:
         def at(panel: Expr, group: Expr, lane: Expr, place: Expr) -> Expr:
             column, k = panel * width + lane, group * size + place
-            where: list[Expr] = [index(0), index(0)]
-            where[order.axis], where[axis] = minimum(column, columns - 1), minimum(k, depth - 1)
+            where: list[Expr] = [index(0)] * len(weight.shape)
+            where[order.axis] = minimum(column, columns - 1)
+            rest = minimum(k, depth - 1)
+            for d, extent in zip(reversed(order.others), reversed(extents), strict=True):
+                where[d], rest = (rest % extent, rest // extent) if d != order.others[0] else (rest, rest)
             return select(column < columns, select(k < depth, w[tuple(where)], 0), 0)
 
         return at
@@ -308,10 +331,12 @@ def _reading(node: Node, position: int, packed: Node, order: PackOrder) -> Node:
         outer: tuple[Expr, ...] = ()
         if order.together == 1 and len(now.shape) > len(was.shape) + 1:
             outer, column = (column // order.columns,), column % order.columns
-        inner = (e.indices[d] for d in order.others)
+        inner = [e.indices[d] for d in order.others]
         panel, lane = column // order.width, column % order.width
         if order.together > 1:
-            (k,) = inner
+            k = inner[0]
+            for i, d in zip(inner[1:], order.others[1:], strict=True):
+                k = k * was.shape[d] + i
             return load(now, (panel, k // order.together, lane, k % order.together))
         return load(now, (*outer, panel, *inner, lane))
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from taskmap.ir.algebra.fragments import fragment, matrices
 from taskmap.ir.errors import VerifyError
 from taskmap.ir.interp.definitions import NUMPY_TYPES
-from taskmap.ir.interp.instructions import collect, distribute, multiply
+from taskmap.ir.interp.instructions import collect, distribute, multiply, product_of
 from taskmap.ir.interp.operands import InstructionCall, InstructionOperand, unknown
 from taskmap.ir.isa.entry import Place
 from taskmap.ir.isa.specs import BarrierSpec, FragmentMoveSpec, MatMulSpec, MatrixMoveSpec
@@ -39,7 +39,7 @@ def product(calls: Sequence[InstructionCall]) -> None:
         if owner is not None
     )
     assert instruction.owner_c is not None
-    result = distribute(multiply(c, a, b, spec.c), instruction.owner_c)
+    result = distribute(product_of(instruction, c, a, b), instruction.owner_c)
     for lane, values in zip(held, result, strict=True):
         lane[0].store(values.astype(lane[0].memory.storage.data.dtype, copy=False))
 

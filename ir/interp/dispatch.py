@@ -27,6 +27,7 @@ from taskmap.ir.isa.specs import (
     PrefetchSpec,
     RegisterHoldSpec,
     RegisterLimitSpec,
+    TileStateSpec,
 )
 from taskmap.ir.nodes import Expr, Invoke, Region
 
@@ -34,7 +35,7 @@ Array = NDArray[Any]
 Coords = tuple[int, ...]
 
 
-NOTHING = (FenceSpec, GroupSpec, PrefetchSpec, RegisterLimitSpec, RegisterHoldSpec, GridSpec)
+NOTHING = (FenceSpec, GroupSpec, PrefetchSpec, RegisterLimitSpec, RegisterHoldSpec, GridSpec, TileStateSpec)
 """Specs that change no value, given that copies complete at once."""
 
 

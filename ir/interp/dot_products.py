@@ -1,6 +1,6 @@
-"""The rounding of vdpbf16ps, bit for bit.
+"""The rounding of vdpbf16ps and tdpbf16ps, bit for bit.
 
-Source: "Intel Architecture Instruction Set Extensions Programming Reference", VDPBF16PS, operation.
+Source: "Intel Architecture Instruction Set Extensions Programming Reference", VDPBF16PS and TDPBF16PS, operation.
 """
 
 from __future__ import annotations
@@ -26,12 +26,30 @@ def dot_bf16(c: Array, a: Array, b: Array) -> Array:
     """
     total = _flushed(c)
     for k in (1, 0):
-        # The float64 sum rounds to float32 correctly: a product has 16 significant bits and a sum 24, so that a sum
-        # inexact in 53 bits is nowhere near the middle between two neighbours of float32.
-        product = _flushed(a[..., k]).astype(np.float64) * _flushed(b[..., k]).astype(np.float64)
-        wide = total.astype(np.float64) + product
-        total = np.where(np.abs(wide) < _FIRST_NORMAL, np.copysign(0.0, wide), wide).astype(np.float32)
+        total = _multiply_add(total, a[..., k], b[..., k])
     return total
+
+
+def tile_bf16(c: Array, a: Array, b: Array) -> Array:
+    """c + a @ b of one tdpbf16ps, for matrices of m×n, m×k and k×n, all float32.
+
+    Products of even k and of odd k are added separately, in order and from zero on; then the two sums are added to each
+    other, and their sum to c. Each addition rounds and flushes as in ``dot_bf16``.
+    """
+    even, odd = np.zeros_like(c, np.float32), np.zeros_like(c, np.float32)
+    for k in range(0, a.shape[-1], 2):
+        even = _multiply_add(even, a[:, k, None], b[k])
+        odd = _multiply_add(odd, a[:, k + 1, None], b[k + 1])
+    one = np.float32(1)
+    return _multiply_add(_flushed(c), _multiply_add(even, odd, one), one)
+
+
+def _multiply_add(total: Array, x: Array, y: Array) -> Array:
+    """total + x · y, rounded once; ``total`` has no denormal values, and neither has the result."""
+    # The float64 sum rounds to float32 correctly: a product has 16 significant bits (24 if y is 1) and a sum 24, so
+    # that a sum inexact in 53 bits is nowhere near the middle between two neighbours of float32.
+    wide = total.astype(np.float64) + _flushed(x).astype(np.float64) * _flushed(y).astype(np.float64)
+    return np.where(np.abs(wide) < _FIRST_NORMAL, np.copysign(0.0, wide), wide).astype(np.float32)
 
 
 def _flushed(x: Array) -> Array:

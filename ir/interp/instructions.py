@@ -12,7 +12,7 @@ from taskmap.ir.algebra.mapping import TaskMapping
 from taskmap.ir.errors import InputError
 from taskmap.ir.interp.approximations import approximated
 from taskmap.ir.interp.definitions import convert
-from taskmap.ir.interp.dot_products import dot_bf16
+from taskmap.ir.interp.dot_products import dot_bf16, tile_bf16
 from taskmap.ir.interp.warp_instructions import atomic, reduce, shuffle, vote
 from taskmap.ir.isa import specs
 from taskmap.ir.isa.entry import Instruction
@@ -63,6 +63,7 @@ def execute(instruction: Instruction, *operands: Any) -> Any:
         Move, CachedMove   (elements) -> the same
         MatrixMove    load: (rows of memory) -> registers; store: (registers) -> rows
         FragmentMove  the same, for a matrix
+        TileMove      (elements) -> the same
         AsyncCopy     (bytes) or (bytes, number of bytes copied) -> the bytes written
         TensorMove    load: (tensor, box, coordinates, bytes of an element, swizzle) -> shared memory;
                       others: (tensor, box, coordinates, shared memory, bytes, swizzle) -> tensor
@@ -80,14 +81,19 @@ def execute(instruction: Instruction, *operands: Any) -> Any:
 
 
 def _matmul(instruction: Instruction, c: Array, a: Array, b: Array) -> Array:
-    spec = cast_spec(instruction, specs.MatMulSpec)
     owners = (instruction.owner_c, instruction.owner_a, instruction.owner_b)
     tiles = [x if owner is None else collect(x, owner) for x, owner in zip((c, a, b), owners, strict=True)]
-    if instruction.family == "vdpbf16ps":
-        result = dot_bf16(tiles[0], tiles[1][:, None, :], tiles[2].T)
-    else:
-        result = multiply(tiles[0], tiles[1], tiles[2], spec.c)
+    result = product_of(instruction, tiles[0], tiles[1], tiles[2])
     return result if instruction.owner_c is None else distribute(result, instruction.owner_c)
+
+
+def product_of(instruction: Instruction, c: Array, a: Array, b: Array) -> Array:
+    """c + a @ b of whole matrices, rounded as the instruction rounds."""
+    if instruction.family == "vdpbf16ps":
+        return dot_bf16(c, a[:, None, :], b.T)
+    if instruction.family == "tdpbf16ps":
+        return tile_bf16(c, a, b)
+    return multiply(c, a, b, cast_spec(instruction, specs.MatMulSpec).c)
 
 
 def _held(instruction: Instruction, moved: Array) -> Array:
@@ -131,6 +137,7 @@ _MEANINGS: dict[type[specs.Spec], Callable[..., Any]] = {
     specs.CachedMoveSpec: _same,
     specs.MatrixMoveSpec: _held,
     specs.FragmentMoveSpec: _held,
+    specs.TileMoveSpec: _same,
     specs.AsyncCopySpec: _async_copy,
     specs.TensorMoveSpec: _tensor_move,
     specs.ShuffleSpec: lambda i, *operands: shuffle(i.spec, *operands),

@@ -1,8 +1,9 @@
-"""The effect of instructions of one thread: copies, mbarriers, atomics."""
+"""The effect of instructions of one thread: copies, mbarriers, atomics, tile registers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -130,6 +131,28 @@ def _cached(call: InstructionCall) -> None:
     target.store(values)
 
 
+def _tile_move(call: InstructionCall) -> None:
+    """A tile register loaded or stored: ``rows`` rows of memory, a stride apart."""
+    spec = call.instruction.spec
+    assert isinstance(spec, specs.TileMoveSpec)
+    (tile,) = call.registers()
+    _, region, (start, _) = call.of_place(Place.MEMORY)[0]
+    memory = call.frame.buffer(region.buffer)
+    first, stride = memory.address(start), int(call.named("stride"))
+    rows = np.arange(spec.rows)[:, None] * stride + np.arange(spec.columns)
+    at = (first + rows).reshape(-1)
+    flat = replace(memory, shape=(memory.storage.data.size,), strides=(1,), offset=0)
+    if spec.store:
+        flat.store((at,), tile.load(), call.frame.access_to(region.buffer))
+    else:
+        tile.store(flat.load((at,), call.frame.access_to(region.buffer), False))
+
+
+def _tile_zero(call: InstructionCall) -> None:
+    (tile,) = call.registers()
+    tile.store(np.zeros(tile.count, tile.memory.storage.data.dtype))
+
+
 ALONE: dict[type, Callable[[InstructionCall], None]] = {
     specs.AsyncCopySpec: _copy,
     specs.BulkCopySpec: _bulk,
@@ -137,5 +160,7 @@ ALONE: dict[type, Callable[[InstructionCall], None]] = {
     specs.MbarrierSpec: _mbarrier,
     specs.AtomicSpec: _atomic,
     specs.CachedMoveSpec: _cached,
+    specs.TileMoveSpec: _tile_move,
+    specs.TileZeroSpec: _tile_zero,
 }
 """The effect of each kind of spec; asynchronous copies complete at once."""

@@ -1,10 +1,10 @@
 """Specs: the operation of one instruction, independent of its notation and of the placement of its operands.
 
     values        MatMulSpec ConvertSpec ApproximationSpec ShuffleSpec VoteSpec WarpReduceSpec AtomicSpec
-    data          MoveSpec CachedMoveSpec MatrixMoveSpec FragmentMoveSpec AsyncCopySpec BulkCopySpec TensorMoveSpec
-                  PrefetchSpec
+    data          MoveSpec CachedMoveSpec MatrixMoveSpec FragmentMoveSpec TileMoveSpec TileZeroSpec AsyncCopySpec
+                  BulkCopySpec TensorMoveSpec PrefetchSpec
     order         BarrierSpec MbarrierSpec FenceSpec GroupSpec GridSpec
-    the rest      DescriptorSpec PeerSpec RegisterLimitSpec RegisterHoldSpec
+    the rest      DescriptorSpec PeerSpec RegisterLimitSpec RegisterHoldSpec TileStateSpec
 
 The values and data specs have a meaning in numpy (``taskmap.ir.interp.instructions``). Source for the GPU instructions:
 NVIDIA, "Parallel Thread Execution ISA", version 9.0.
@@ -129,6 +129,32 @@ class FragmentMoveSpec:
         rows, columns = self.shape
         kind = "store" if self.store else "load"
         return f"{kind} of {self.operand}, {rows}×{columns} × {self.dtype}, of a matmul {self.m}×{self.n}×{self.k}"
+
+
+@dataclass(frozen=True, slots=True)
+class TileMoveSpec:
+    """A tile register of ``rows`` × ``columns`` elements loaded from memory, or stored to it, where rows are a stride
+    apart."""
+
+    rows: int
+    columns: int
+    dtype: DType
+    store: bool = False
+
+    def __str__(self) -> str:
+        return f"{'store' if self.store else 'load'} of a tile of {self.rows}×{self.columns} × {self.dtype}"
+
+
+@dataclass(frozen=True, slots=True)
+class TileZeroSpec:
+    """A tile register of ``rows`` × ``columns`` elements set to zero."""
+
+    rows: int
+    columns: int
+    dtype: DType
+
+    def __str__(self) -> str:
+        return f"zeros in a tile of {self.rows}×{self.columns} × {self.dtype}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,6 +375,17 @@ class RegisterHoldSpec:
         return "order of accesses to registers"
 
 
+@dataclass(frozen=True, slots=True)
+class TileStateSpec:
+    """The tile registers of a thread: "configure" all of them with their largest shape, or "release" them. Both leave
+    them without content."""
+
+    action: str
+
+    def __str__(self) -> str:
+        return f"{self.action} the tile registers"
+
+
 Spec = (
     MatMulSpec
     | MoveSpec
@@ -357,6 +394,8 @@ Spec = (
     | CachedMoveSpec
     | MatrixMoveSpec
     | FragmentMoveSpec
+    | TileMoveSpec
+    | TileZeroSpec
     | AsyncCopySpec
     | BulkCopySpec
     | TensorMoveSpec
@@ -374,5 +413,6 @@ Spec = (
     | PeerSpec
     | RegisterLimitSpec
     | RegisterHoldSpec
+    | TileStateSpec
 )
 """The operation of an instruction."""

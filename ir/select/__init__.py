@@ -16,6 +16,7 @@ In reading order:
     choose       a statement, a target and a table in; the chosen term and the record of the search out
     rows         rows of register tiles in pieces, by the instructions chosen for them
     tiles        products of tiles that a group of workers holds, by the instruction chosen for them
+    microkernels the products of CPU microkernels as such tiles
 
 Sources: Willsey et al., "egg: Fast and Extensible Equality Saturation", POPL 2021 (rebuilding, analyses); HardBoiled,
 CGO 2026 (vector terms, kinds of rules). May import: ``ir.types``, ``ir.target``, ``ir.errors``, ``ir.algebra``,

@@ -24,12 +24,14 @@ Lanes = tuple[int, ...]
 
 
 def product_entries(entries: tuple[Instruction, ...]) -> tuple[Instruction, ...]:
-    """The entries that one worker executes on whole registers: the products a vector statement can be made of."""
+    """The entries that one worker executes on vector registers: the products a vector statement can be made of. Those
+    with parameters are invoked on tiles (``tiles``)."""
     return tuple(
         e
         for e in entries
         if isinstance(e.spec, MatMulSpec)
         and e.workers == 1
+        and not e.parameters
         and e.owner_c is not None
         and e.owner_a is not None
         and e.owner_b is not None

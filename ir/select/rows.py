@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from taskmap.ir.algebra.mapping import repeat
 from taskmap.ir.isa.entry import Instruction
-from taskmap.ir.isa.specs import MatMulSpec
+from taskmap.ir.isa.specs import MatMulSpec, MoveSpec
 from taskmap.ir.select.choose import Choice, choose
 from taskmap.ir.select.terms import Term, broadcast, cast, load, ramp, var
 from taskmap.ir.target import Target
@@ -68,7 +68,7 @@ def copy_pieces(n: int, to: DType, of: DType, target: Target, table: tuple[Instr
 def _takes_rows(e: Instruction) -> bool:
     """True for accesses, and for products with a row of c, an element of a and a row of b in order."""
     if not isinstance(e.spec, MatMulSpec):
-        return True
+        return isinstance(e.spec, MoveSpec)
     row = repeat(1, e.columns)
     return e.owner_c == row and e.owner_b == row and e.owner_a == repeat(1, 1)
 

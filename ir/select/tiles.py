@@ -7,6 +7,7 @@ decides that, as comparison of digits does for vectors. The cheapest form issues
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -46,17 +47,25 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class TileChoice:
-    """The instruction found among ``candidates`` for a statement, or None with the reasons."""
+    """The instruction found among ``candidates`` for a statement, or None with the reasons; rules: those that found it;
+    nodes and seconds: of the search."""
 
     statement: Term
     candidates: tuple[Instruction, ...]
     by: Instruction | None
     reasons: tuple[str, ...]
+    rules: tuple[str, ...] = ()
+    nodes: int = 0
+    seconds: float = 0.0
 
     @property
     def second(self) -> Instruction | None:
         """The instruction that would be chosen without the one found, by a search of its own; for reports."""
-        return _best(self.statement, tuple(e for e in self.candidates if e is not self.by)) if self.by else None
+        return _best(self.statement, tuple(e for e in self.candidates if e is not self.by))[0] if self.by else None
+
+    def __str__(self) -> str:
+        name = self.by.name if self.by else f"no instruction ({' '.join(self.reasons) or 'sizes do not fit'})"
+        return f"{name}; rules: {', '.join(self.rules) or 'none'}; {self.nodes} nodes, {self.seconds * 1e3:.1f} ms"
 
 
 def product_of_tiles(c: Tile, a: Tile, b: Tile) -> Term:
@@ -65,23 +74,31 @@ def product_of_tiles(c: Tile, a: Tile, b: Tile) -> Term:
 
 
 @lru_cache(maxsize=1024)
-def choose_tiles(c: Tile, a: Tile, b: Tile, target: Target, table: tuple[Instruction, ...]) -> TileChoice:
-    """The instruction of a warp for c + a @ b, the one of which the fewest compute it."""
+def choose_tiles(
+    c: Tile, a: Tile, b: Tile, target: Target, table: tuple[Instruction, ...], workers: int = WARP
+) -> TileChoice:
+    """The instruction of a group of ``workers`` (a warp, or 1 on a CPU) for c + a @ b, the one of which the fewest
+    compute it."""
     m, n, k = c.shape[-2], c.shape[-1], a.shape[-1]
     found = instructions_for(target, MatMulSpec(m, n, k, a.dtype, b.dtype, c.dtype), table)
-    candidates = tuple(e for e in found.instructions if e.workers == WARP and not e.opaque and not e.completes)
+    candidates = tuple(e for e in found.instructions if e.workers == workers and not e.opaque and not e.completes)
     flaws = [flaw for e in candidates if (flaw := tile_flaw(e, c, a, b))]
     statement = product_of_tiles(c, a, b)
     reasons = tuple(dict.fromkeys(([found.reason] if found.reason else []) + flaws))
-    return TileChoice(statement, candidates, _best(statement, candidates), reasons)
+    started = time.perf_counter()
+    by, rules, nodes = _best(statement, candidates)
+    return TileChoice(statement, candidates, by, reasons, rules, nodes, time.perf_counter() - started)
 
 
-def _best(statement: Term, candidates: tuple[Instruction, ...]) -> Instruction | None:
+def _best(statement: Term, candidates: tuple[Instruction, ...]) -> tuple[Instruction | None, tuple[str, ...], int]:
+    """The instruction of the cheapest form, the rules that wrote that form, and the nodes of the search."""
     g = EGraph()
     root = g.insert(statement)
-    saturate(g, [rule_of(e) for e in candidates])
-    term = cheapest(g).term(root)
-    return term.data[0] if term.op == "tiled" else None
+    search = saturate(g, [rule_of(e) for e in candidates])
+    best = cheapest(g)
+    term = best.term(root)
+    rules = tuple(dict.fromkeys(rule for node in best.chosen(root) if (rule := g.origin.get(node))))
+    return (term.data[0] if term.op == "tiled" else None), rules, search.nodes
 
 
 @lru_cache(maxsize=256)
@@ -128,11 +145,11 @@ def tile_flaw(entry: Instruction, c: Tile, a: Tile, b: Tile) -> str:
     if c.owner is None or quotient(c.owner, entry.owner_c) is None:
         return f"{c.name} is held by {c.owner}, and {entry.name} by {entry.owner_c}."
     for tile, shape, owner in ((a, (spec.m, spec.k), entry.owner_a), (b, (spec.k, spec.n), entry.owner_b)):
-        if tile.owner is not None and not _is_held(tile.owner, shape, owner):
+        if tile.owner is not None and not _is_held(tile.owner, shape, owner, entry.workers):
             return f"{tile.name} is held by {tile.owner}, and the instruction's operand by {owner}."
     return ""
 
 
-def _is_held(held: TaskMapping, shape: tuple[int, int], owner: TaskMapping) -> bool:
-    placed = fragment(held, (*[1] * (len(held.task_shape) - 2), *shape), WARP)
+def _is_held(held: TaskMapping, shape: tuple[int, int], owner: TaskMapping, workers: int) -> bool:
+    placed = fragment(held, (*[1] * (len(held.task_shape) - 2), *shape), workers)
     return isinstance(placed, Fragment) and is_held_as(placed, shape, owner) and len(held.task_shape) == 2

@@ -9,7 +9,7 @@ from taskmap.ir.analysis import polynomial as poly
 from taskmap.ir.analysis.simplify import Simplifier
 from taskmap.ir.construct import constant_value, index, static_size
 from taskmap.ir.isa.entry import Instruction, Parameter, Place
-from taskmap.ir.isa.specs import ShuffleSpec, VoteSpec
+from taskmap.ir.isa.specs import ShuffleSpec, TileStateSpec, VoteSpec
 from taskmap.ir.types import i64
 from taskmap.ir.verify.violation import Violation
 from taskmap.ir.visit import map_expr, stmt_exprs, substitute, walk_exprs, walk_stmts
@@ -21,6 +21,8 @@ _SCOPES = {
     Place.GLOBAL: (ir.Scope.GLOBAL,),
     Place.MEMORY: (ir.Scope.SHARED, ir.Scope.GLOBAL),
 }
+_ON_CPU = (ir.Scope.LOCAL, ir.Scope.GLOBAL)
+"""The memory of a CPU kernel."""
 
 
 def operands(kernel: ir.Kernel) -> Iterator[Violation]:
@@ -35,19 +37,24 @@ def operands(kernel: ir.Kernel) -> Iterator[Violation]:
 
 
 def _given(instruction: Instruction, given: tuple[ir.Region | ir.Expr | ir.TensorMap, ...]) -> Iterator[str]:
-    if instruction.targets.kind != "cuda":
+    if instruction.targets.kind != "cuda" and not _is_invoked(instruction):
         yield f"{instruction.name} is not a GPU instruction: lowering makes it from a product or a copy."
         return
     if len(given) != len(instruction.parameters):
         yield f"{instruction.name} takes {len(instruction.parameters)} operands, not {len(given)}."
         return
     for parameter, operand in zip(instruction.parameters, given, strict=True):
-        why = _flaw(parameter, operand)
+        why = _flaw(parameter, operand, instruction.targets.kind == "cpu")
         if why:
             yield f"{instruction.name}: {parameter.name} {why}."
 
 
-def _flaw(parameter: Parameter, operand: ir.Region | ir.Expr | ir.TensorMap) -> str | None:
+def _is_invoked(instruction: Instruction) -> bool:
+    """True for the instructions of a CPU that kernels invoke, those on tile registers."""
+    return bool(instruction.parameters) or isinstance(instruction.spec, TileStateSpec)
+
+
+def _flaw(parameter: Parameter, operand: ir.Region | ir.Expr | ir.TensorMap, on_cpu: bool) -> str | None:
     place = parameter.place
     if place is Place.TENSOR_MAP:
         return None if isinstance(operand, ir.TensorMap) else "is a tensor map, not a value"
@@ -65,7 +72,7 @@ def _flaw(parameter: Parameter, operand: ir.Region | ir.Expr | ir.TensorMap) -> 
         return _wrong_type(parameter, operand.dtype)
     if not isinstance(operand, (ir.Region, ir.Load)):
         return f"is in {place.value}, not a value"
-    if operand.buffer.scope not in _SCOPES[place]:
+    if operand.buffer.scope not in (_ON_CPU if on_cpu and place is Place.MEMORY else _SCOPES[place]):
         return f"is in {place.value}, and {operand.buffer.name} is {operand.buffer.scope.value}"
     return _wrong_type(parameter, operand.buffer.dtype)
 
@@ -81,7 +88,7 @@ def collectives(kernel: ir.Kernel) -> Iterator[Violation]:
     groups, never inside one."""
     if not kernel.threads:
         for s in walk_stmts(kernel.body):
-            if isinstance(s, ir.Invoke):
+            if isinstance(s, ir.Invoke) and s.instruction.targets.kind != "cpu":
                 yield Violation("the kernel has no threads.", s)
         return
     for workers in sorted({w for s in walk_stmts(kernel.body) for w in _workers(s)}):

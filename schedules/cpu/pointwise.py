@@ -15,7 +15,7 @@ from functools import reduce
 from operator import add
 
 from taskmap.ir.builder import Builder
-from taskmap.ir.construct import product, static_size
+from taskmap.ir.construct import index, product, static_size
 from taskmap.ir.nodes import Buffer, Call, Dim, Expr, Kernel, Reduce, Var
 from taskmap.ir.printer import print_dim
 from taskmap.ir.target import Target
@@ -119,11 +119,33 @@ def _nest(
     if len(runs) == 1:
         vector_loop(b, "v", extents[0], lanes, values, lambda i, local, *_: element((), (i,), local), shared)
         return
-    names = [f"o{r}" for r in range(len(runs) - 1)]
+    pairs = 1 + _stores_pairs(domain, runs, extents)
+    names = [f"o{r}" for r in range(len(runs) - pairs)]
     enough = _TASKS_PER_CORE * target.cores
-    with parallel_grid(b, names, extents[:-1], values, shared, enough) as outer:
+    with parallel_grid(b, names, extents[:-pairs], values, shared, enough) as outer:
         inside = values.nested()
-        vector_loop(b, "v", extents[-1], lanes, inside, lambda i, local, *_: element(outer, (i,), local))
+
+        def each(i: Expr, local: Inliner, *_: object) -> None:
+            if pairs == 1:
+                element(outer, (i,), local)
+                return
+            for place in range(2):
+                element((*outer, index(place)), (i,), local)
+
+        vector_loop(b, "v", extents[-1], lanes, inside, each)
+
+
+def _stores_pairs(domain: Buffer, runs: Sequence[Sequence[int]], extents: Sequence[Dim]) -> bool:
+    """True if the last axis of the output holds pairs of 16-bit elements and vectors run along the axis before it: both
+    elements of a pair are then computed together, and stored as interleaved vectors."""
+    pairs, vectors = domain.rank - 1, [domain.rank - 2]
+    return (
+        domain.dtype.bits == 16
+        and domain.strides is None
+        and len(runs) > 2
+        and (list(runs[-2]), list(runs[-1])) == ([pairs], vectors)
+        and static_size(extents[-2]) == 2
+    )
 
 
 @dataclass(frozen=True, slots=True)

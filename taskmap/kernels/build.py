@@ -71,7 +71,7 @@ def build(kernel: Kernel, target: str = "cpu", *, options: Mapping[str, object] 
 
 def _build_cpu(kernel: Kernel, options: Options, dump: Dump) -> BuiltKernel:
     machine = host_target(options, os.cpu_count() or 1)
-    toolchain = trusted_toolchain(isa=options.isa, fast_math=options.fast_math, cache_dir=options.cache_dir)
+    toolchain = trusted_toolchain(isa=options.code_isa, fast_math=options.fast_math, cache_dir=options.cache_dir)
     source = generate(_lowered(kernel, options, machine, dump), machine.vector_bytes)
     dump.write(f"{source.symbol}.c", source.text)
     store = KernelStore(None if options.cache_dir is None else Path(options.cache_dir))

@@ -8,6 +8,7 @@ from dataclasses import replace
 from taskmap.backend.cpu.host import detect_host, parse_isa
 from taskmap.backend.cuda.driver import DeviceInfo
 from taskmap.ir.errors import NoDeviceError, UnsupportedError
+from taskmap.ir.features import SIMULATED_ISA, SIMULATED_TILES
 from taskmap.ir.target import GPUS, Target, cpu_target, cuda_target
 from taskmap.options import Options, named_gpu
 
@@ -26,14 +27,15 @@ def host_target(options: Options, threads: int) -> Target:
     unknown one.
     """
     host = detect_host()
-    isa = host.isa if options.isa is None else parse_isa(options.isa)
+    isa = host.isa if options.code_isa is None else parse_isa(options.code_isa)
     if not host.supports(isa):
         raise UnsupportedError(
             f"cannot compile for {isa}",
             why=f"this CPU ({host.model}) does not support {isa}.",
             hint=f"Leave the option 'isa' out, or use {host.isa!r}.",
         )
-    features = host.chosen_features(options.isa, options.features or os.environ.get("TASKMAP_FEATURES") or None)
+    asked = SIMULATED_TILES if options.isa == SIMULATED_ISA else options.features or os.environ.get("TASKMAP_FEATURES")
+    features = host.chosen_features(options.code_isa, asked or None)
     return cpu_target(isa, options.threads or threads, host.l1d, host.l2, host.l3 or host.l2, features)
 
 

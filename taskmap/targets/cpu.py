@@ -26,7 +26,7 @@ from taskmap.graph.passes.winograd import TransformWeights
 from taskmap.ir.nodes import Kernel
 from taskmap.ir.target import Target
 from taskmap.options import Options
-from taskmap.schedules import choose_form, packed_together, packed_width
+from taskmap.schedules import choose_form, packed_filled, packed_together, packed_width
 from taskmap.targets.choose import host_target
 from taskmap.targets.devices import CPU
 from taskmap.targets.platform import LoadedPrograms, ProgramBuilder, Programs, Show
@@ -55,8 +55,8 @@ class CpuPlatform:
         """Dequantised tensors are multiplied as integers. Weights of convolutions that minimal filtering computes
         faster are transformed. The others are packed in panels as wide as the target's micro-kernels, and in groups
         that its instructions multiply."""
-        together = partial(packed_together, target=self.target)
-        pack = PackWeights(partial(packed_width, target=self.target), together=together)
+        together, filled = (partial(of, target=self.target) for of in (packed_together, packed_filled))
+        pack = PackWeights(partial(packed_width, target=self.target), together=together, filled=filled)
         if not self.options.winograd:
             return IntegerSums(), pack
         return IntegerSums(), TransformWeights(partial(choose_form, target=self.target)), pack
@@ -104,6 +104,6 @@ class CpuBuilder(ProgramBuilder):
 
 def cpu_platform(options: Options) -> CpuPlatform:
     """This machine's CPU. Raises CompilerNotFoundError, UnsupportedError and KernelStoreError."""
-    toolchain = trusted_toolchain(isa=options.isa, fast_math=options.fast_math, cache_dir=options.cache_dir)
+    toolchain = trusted_toolchain(isa=options.code_isa, fast_math=options.fast_math, cache_dir=options.cache_dir)
     store = KernelStore(None if options.cache_dir is None else Path(options.cache_dir))
     return CpuPlatform(options, host_target(options, torch.get_num_threads()), toolchain, store)

@@ -11,6 +11,7 @@
     integer       integer functions
     libm          functions of the C library, lane by lane
     dot           dot products of neighbours, one instruction each
+    amx           tile registers, one instruction each, or the software model's
     reduce        reductions over the lanes of a vector
     vector_math   finds the definition of a function by its name
 

@@ -15,6 +15,17 @@ _LO = "TM_INLINE $H tm_lo_$V($V x) { union { $V whole; $H half[2]; } u; u.whole 
 _HI = "TM_INLINE $H tm_hi_$V($V x) { union { $V whole; $H half[2]; } u; u.whole = x; return u.half[1]; }"
 _JOIN = "TM_INLINE $V tm_join_$V($H lo, $H hi) { union { $H half[2]; $V whole; } u = {{lo, hi}}; return u.whole; }"
 
+# Widened lanes, for gcc 12 interleaves narrow ones one by one.
+_STORE_PAIRS = """\
+TM_INLINE void tm_store_pairs_$V($T *p, $V a, $V b) {
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+  u32x$L pairs = tm_cast_u16x${L}_to_u32x$L((u16x$L)a) | tm_cast_u16x${L}_to_u32x$L((u16x$L)b) << 16;
+  tm_store_$W(p, ($W)pairs);
+#else
+  for (i64 l = 0; l < $L; l++) p[2 * l] = a[l], p[2 * l + 1] = b[l];
+#endif
+}"""
+
 # Each arm is the form that gcc 12 compiles to the fewest instructions: with mask registers it would turn the second
 # one into masked arithmetic and a sum, without them it makes the first one three operations instead of a blend.
 _SELECT = """\
@@ -67,6 +78,11 @@ _MASKED_ELEMENT = {8: ("dquqi", "char"), 16: ("dquhi", "short"), 32: ("dqusi", "
 def load(v: Vector, vector_bytes: int) -> str:
     """`tm_load_V(p)`: the lanes at p, which need not be aligned."""
     return v.render(_LOAD_SPLIT if v.lanes > 1 and v.bytes > vector_bytes else _LOAD)
+
+
+def store_pairs(v: Vector, vector_bytes: int) -> str | None:
+    """`tm_store_pairs_V(p, a, b)`: a[0], b[0], a[1], b[1], ... at p, for elements of 16 bits."""
+    return v.render(_STORE_PAIRS, W=v.wide(2 * v.lanes).name) if v.bits == 16 and 1 < v.lanes <= 16 else None
 
 
 def store(v: Vector, vector_bytes: int) -> str:

@@ -2,6 +2,11 @@
 
     microkernel   the register-blocked product of a tile, shared by all templates of the CPU
     dot_tile      the same on dot products of neighbours, for bf16
+    amx_tile      the microkernel on tile registers, for bf16 and bytes
+    amx_operands  the operands of its products, and where their tiles lie
+    amx_copies    copies of operands as tiles
+    amx_blocking  block sizes of its products
+    amx_template  the parallel loops around it
     template      the parallel loops around it, with prologue and epilogue
     config        configurations: validity, default, space
     cost          their cost model

@@ -17,10 +17,11 @@ from taskmap.ir.algebra.mapping import repeat
 from taskmap.ir.analysis.contraction import BYTES, Contraction, byte_factor
 from taskmap.ir.builder import Builder, region
 from taskmap.ir.construct import cast, const, index, minimum, ramp, select, static_size
-from taskmap.ir.isa.dots import dot_product
 from taskmap.ir.isa.entry import Instruction
 from taskmap.ir.isa.specs import MatMulSpec
+from taskmap.ir.isa.table import table_of
 from taskmap.ir.nodes import Buffer, Cast, Dim, Expr, Intrinsic, LoopKind, Scope
+from taskmap.ir.select.microkernels import choose_for_thread, product_of_rows
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.ir.types import DType, compute_type, i8, i32, u8
@@ -39,7 +40,10 @@ def group_size(a: DType, b: DType, target: Target) -> int:
 
 def _instruction(a: DType, b: DType, target: Target) -> Instruction | None:
     sums = i32 if a in BYTES else compute_type(a)
-    return dot_product(target, a, b, sums, target.lanes(4)) if a.is_float or a in BYTES else None
+    if not a.is_float and a not in BYTES:
+        return None
+    found = choose_for_thread(product_of_rows(a, b, sums, target.lanes(4)), target, table_of(target)).by
+    return found if found is not None and _depth(found) > 1 else None
 
 
 def _depth(instruction: Instruction) -> int:

@@ -10,8 +10,9 @@ from taskmap.ir.errors import ScheduleError
 from taskmap.ir.nodes import Kernel, Var
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
-from taskmap.schedules.common.matmul_form import MatmulForm
+from taskmap.schedules.common.matmul_form import MatmulForm, anchor_of
 from taskmap.schedules.common.space import Config
+from taskmap.schedules.cpu.matmul.amx_operands import find_operands
 from taskmap.schedules.cpu.matmul.config import MatmulConfig, Sizes, default, read_config, space, validity
 from taskmap.schedules.cpu.matmul.cost import cycles
 from taskmap.schedules.cpu.matmul.template import schedule_matmul
@@ -62,7 +63,10 @@ class MatmulProblem(MatmulForm):
 
 
 def find_matmul(task: Task, target: Target, hints: Mapping[Var, int]) -> MatmulProblem | None:
-    """The product that anchors a task, as ``MatmulForm.find`` says."""
+    """The product that anchors a task, as ``MatmulForm.find`` says; None for one on tile registers."""
+    found = anchor_of(task)
+    if found is not None and find_operands(task, found[1], target) is not None:
+        return None
     return MatmulProblem.find(task, hints)
 
 

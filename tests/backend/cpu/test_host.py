@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from taskmap.backend.cpu.host import ISAS, detect_host, parse_isa
+from taskmap.backend.cpu.tile_permission import TILE_FEATURES, tiles_are_granted
 from taskmap.ir.errors import InvalidOptionError, UnsupportedError
 
 AVX2 = "sse2 avx2 fma f16c"
@@ -97,7 +98,20 @@ def test_features_follow_the_flags(tmp_path: Path) -> None:
     assert host.chosen_features("avx512", None) == ()
     assert host.chosen_features(None, "none") == ()
     assert host.chosen_features("avx512", "avx512_bf16, avx2") == ("avx512_bf16",)
+    assert host.chosen_features("avx512", "amx_sim") == ("amx_sim",)
     with pytest.raises(UnsupportedError, match=r"cannot compile for amx_tile, amx_int8\n"):
         host.chosen_features(None, "amx_int8, avx512_bf16, amx_tile")
     with pytest.raises(InvalidOptionError, match="unknown CPU feature 'avx512_fp8'"):
         host.chosen_features(None, "avx512_fp8")
+
+
+@pytest.mark.parametrize("granted", [True, False])
+def test_tiles_count_if_the_system_grants_them(tmp_path: Path, granted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("taskmap.backend.cpu.host.tiles_are_granted", lambda: granted)
+    host = detect_host(*machine(tmp_path, f"{AVX512} amx_tile amx_int8 amx_bf16"))
+    assert [name for name in host.features if name in TILE_FEATURES] == (list(TILE_FEATURES) if granted else [])
+
+
+def test_the_grant_is_a_fact_of_the_process() -> None:
+    assert tiles_are_granted() is tiles_are_granted()
+    assert tiles_are_granted() or not frozenset(TILE_FEATURES) & frozenset(detect_host().features)

@@ -12,7 +12,14 @@ from taskmap.backend.cpu.host import detect_host
 from tests.taskmap.compare import compiled
 
 FEATURES = detect_host().features
-SETTINGS = ["none", *(["avx512_bf16"] if "avx512_bf16" in FEATURES else [])]
+UNITS = {
+    "none": None,
+    "avx512_bf16": "tm_vdpbf16ps_",
+    "amx_tile, amx_bf16": "tm_tdpbf16ps(",
+    "amx_sim": "tm_sim_tdpbf16ps(",
+}
+"""The features of a compilation, and the instruction that its products use."""
+SETTINGS = [names for names in UNITS if names in ("none", "amx_sim") or set(names.split(", ")) <= {*FEATURES}]
 settings = pytest.mark.parametrize("features", SETTINGS)
 
 
@@ -32,7 +39,8 @@ def test_a_linear_layer(m: int, k: int, n: int, features: str, tmp_path: Path) -
         got = compiled(layer, options={"features": features, "dump_dir": str(tmp_path)})(x)
         assert_as_accurate(got, layer(x), x.double() @ layer.weight.double().T)
     texts = [path.read_text() for path in tmp_path.rglob("*.c")]
-    assert any("vdpbf16ps" in text for text in texts) == (features == "avx512_bf16")
+    used = [unit for unit in UNITS.values() if unit is not None and any(unit in text for text in texts)]
+    assert used == ([UNITS[features]] if UNITS[features] else [])
 
 
 @settings
@@ -63,3 +71,30 @@ def test_empty_operands(m: int, k: int, n: int, features: str) -> None:
     a, b = torch.randn(m, k).bfloat16(), torch.randn(k, n).bfloat16()
     got = compiled(torch.mm, options={"features": features})(a, b)
     torch.testing.assert_close(got, torch.mm(a, b))
+
+
+def test_the_software_model_is_an_instruction_set(tmp_path: Path) -> None:
+    layer, x = nn.Linear(64, 80, bias=False).bfloat16().eval(), torch.randn(40, 64).bfloat16()
+    with torch.no_grad():
+        got = compiled(layer, options={"isa": "amx-sim", "dump_dir": str(tmp_path)})(x)
+        assert_as_accurate(got, layer(x), x.double() @ layer.weight.double().T)
+    assert any("tm_sim_tdpbf16ps(" in path.read_text() for path in tmp_path.rglob("*.c"))
+
+
+@settings
+def test_a_batch_of_products(features: str) -> None:
+    a, b = torch.randn(3, 40, 45).bfloat16(), torch.randn(3, 45, 50).bfloat16()
+    for right in (b, b.mT.contiguous().mT):
+        got = compiled(torch.bmm, options={"features": features})(a, right)
+        assert_as_accurate(got, torch.bmm(a, right), a.double() @ right.double())
+
+
+@settings
+def test_a_symbolic_number_of_rows(features: str) -> None:
+    layer = nn.Sequential(nn.Linear(70, 90), nn.GELU()).bfloat16().eval()
+    model = compiled(layer, dynamic=True, options={"features": features})
+    with torch.no_grad():
+        for rows in (33, 64, 100):
+            x = torch.randn(rows, 70).bfloat16()
+            want = torch.nn.functional.gelu(x.double() @ layer[0].weight.double().T + layer[0].bias.double())
+            assert_as_accurate(model(x), layer(x), want)

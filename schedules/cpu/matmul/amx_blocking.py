@@ -1,0 +1,70 @@
+"""Block sizes of products on tile registers: rows and panels of one iteration of the parallel loop."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from taskmap.ir.construct import static_size
+from taskmap.ir.target import Target
+from taskmap.schedules.cpu.matmul.amx_operands import TileOperands
+from taskmap.schedules.cpu.support.balance import blocks, makespan
+
+_STACK = 1 << 20
+"""Bytes of a copied block of rows and a copied panel, at most."""
+_UNKNOWN = 512
+"""The extent assumed for a symbolic size."""
+_STEP = 70
+"""Cycles of one step of a whole call of the microkernel."""
+_EPILOGUE = 600
+"""Cycles of storing the sums of one call of the microkernel, with their epilogue."""
+_TASK = 1500
+"""Cycles of starting an iteration."""
+_COPY = 12
+"""Bytes copied per cycle."""
+_FAR, _NEAR = 10, 32
+"""Bytes per cycle from the third-level cache, and from the second."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockSizes:
+    """``rows`` of a, whole calls of the microkernel, against ``panels`` of b."""
+
+    rows: int
+    panels: int
+
+
+def block_sizes(operands: TileOperands, target: Target) -> BlockSizes | None:
+    """The block sizes of least estimated time on all cores; None if a row of copies takes too much memory."""
+    unit = operands.unit
+    m, n = static_size(operands.m) or _UNKNOWN, static_size(operands.n) or _UNKNOWN
+    batch = prod(static_size(d) or 1 for _, d in operands.contraction.batch)
+    tile_bytes = operands.steps * unit.depth * unit.tiles.spec.a.bytes * unit.height
+    panel_bytes = operands.steps * unit.depth * unit.tiles.spec.b.bytes * unit.width
+    most = max(_STACK - panel_bytes, 0) // tile_bytes
+    high, wide = -(-m // unit.height), -(-n // unit.width)
+    if not most:
+        return None
+    if operands.rows is not None:
+        most = max(most, 64)
+    b_rate = _NEAR if panel_bytes * wide <= target.l2 // 2 else _FAR
+
+    def seconds(rows: int, panels: int) -> float:
+        def work(tiles: int, group: int) -> float:
+            copied = tiles * tile_bytes / (_NEAR if operands.rows is not None else _COPY)
+            again = tiles * tile_bytes * (group - 1) / (_FAR if tiles * tile_bytes > target.l2 // 2 else 1e9)
+            packed = group * panel_bytes / (b_rate if operands.packed is not None else _COPY / 4)
+            each = tiles * group * (operands.steps * _STEP * unit.high / 2 + _EPILOGUE)
+            return each + copied + again + packed + _TASK
+
+        cut = [work(t, g) for t in blocks(high, rows) for g in blocks(wide, panels)]
+        return makespan(cut * min(batch, 4 * target.cores), target.cores)
+
+    sizes = [(r, p) for r in _sizes(min(high, most)) for p in _sizes(wide)]
+    rows, panels = min(sizes, key=lambda size: seconds(*size))
+    return BlockSizes(rows * unit.height, panels)
+
+
+def _sizes(most: int) -> list[int]:
+    """Numbers up to ``most`` that divide it into equal parts, as far as possible."""
+    return sorted({-(-most // parts) for parts in range(1, min(most, 24) + 1)}, reverse=True)

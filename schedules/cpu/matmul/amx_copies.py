@@ -1,0 +1,104 @@
+"""Copies of operands as tiles: rows of a that tiles cannot be loaded from, and panels of b in groups of neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from taskmap.ir.builder import Builder
+from taskmap.ir.construct import cast, const, index, minimum, static_size
+from taskmap.ir.nodes import Buffer, Expr, LoopKind, Var
+from taskmap.ir.target import Target
+from taskmap.schedules.common.inline import Inliner
+from taskmap.schedules.common.loops import column_groups, each_column
+from taskmap.schedules.cpu.matmul.amx_operands import TileOperands
+from taskmap.schedules.cpu.matmul.template import position_on
+
+Fixed = Mapping[Var, Expr]
+"""The indices of the batch."""
+
+
+def copy_rows(
+    b: Builder,
+    values: Inliner,
+    operands: TileOperands,
+    target: Target,
+    fixed: Fixed,
+    first: Expr,
+    to: Buffer,
+    tile: Expr,
+    start: int = 0,
+) -> None:
+    """Rows of a from row ``first`` on, and from step ``start`` of the sum on, as tile number ``tile`` of ``to``.
+
+    Beyond the last row the last one is repeated, beyond the end of the sum are zeros. ``to``: [tiles, steps, rows,
+    terms of a step].
+    """
+    c, unit = operands.contraction, operands.unit
+    depth = unit.depth
+    whole, rest = divmod(operands.k, depth)
+    lanes = min(depth, target.lanes(unit.tiles.spec.a.bytes if operands.is_stored else 4))
+
+    def copy(inside: Inliner, row: Expr, step: Expr, i: Expr, terms: int, at: Expr) -> None:
+        for k, each in each_column(b, inside, column_groups(terms, lanes)):
+            where = {**fixed, **position_on(c.m, row), **position_on(c.k, at + k)}
+            b.store(to, (tile, step, i, k), cast(each.expand(c.a, where), to.dtype))
+
+    with b.loop("row", unit.height) as i:
+        values.bind(i, unit.height)
+        row = values.simplifier(minimum(first + i, index(operands.m) - 1))
+        with b.loop("step", whole - start) as step:
+            values.bind(step, whole - start)
+            copy(values.nested(), row, step, i, depth, (step + start) * depth)
+        if rest:
+            last = index(whole - start)
+            for k, _ in each_column(b, values.nested(), column_groups(depth, lanes)):
+                b.store(to, (tile, last, i, k), const(0, to.dtype))
+            copy(values.nested(), row, last, i, rest, index(whole * depth))
+
+
+def copy_columns(
+    b: Builder,
+    operands: TileOperands,
+    fixed: Fixed,
+    panel: Expr,
+    to: Buffer,
+    values: Inliner,
+    groups: Sequence[tuple[int, int]],
+) -> None:
+    """The columns of panel ``panel`` of b, in ``groups`` of vectors (empty: the rest of a symbolic number).
+
+    ``to``: [1, groups of terms, columns, terms of a group]; what is not copied is left as it is.
+    """
+    c, unit = operands.contraction, operands.unit
+    size, start = unit.tiles.group, panel * unit.width
+    whole, rest = divmod(operands.k, size)
+
+    def copy(inside: Inliner, group: Expr, place: Expr, column: Expr) -> None:
+        where = {**fixed, **position_on(c.n, start + column), **position_on(c.k, group * size + place)}
+        b.store(to, (0, group, column, place), cast(inside.expand(c.b, where), to.dtype))
+
+    if operands.by_terms or not groups:
+        count = sum(v * w for v, w in groups) if groups else index(operands.n) - start
+        with b.loop("column", count) as column:
+            values.bind(column, static_size(count) or unit.width)
+            with b.loop("group", whole) as group:
+                values.bind(group, whole)
+                with b.loop("term", size, LoopKind.VECTOR) as place:
+                    inside = values.nested()
+                    inside.bind(place, size)
+                    copy(inside, group, place, column)
+            with b.loop("term", rest) as place:
+                values.bind(place, rest)
+                copy(values.nested(), index(whole), place, column)
+        return
+
+    def copy_group(inside: Inliner, group: Expr, terms: int) -> None:
+        for column, each in each_column(b, inside, groups):
+            for place in range(terms):
+                copy(each, group, index(place), column)
+
+    with b.loop("group", whole) as group:
+        values.bind(group, whole)
+        copy_group(values.nested(), group, size)
+    if rest:
+        copy_group(values.nested(), index(whole), rest)

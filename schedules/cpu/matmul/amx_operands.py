@@ -1,0 +1,146 @@
+"""The operands of a product of tiles: their types, sizes, and where tiles of them lie in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from taskmap.ir.analysis.contraction import Contraction
+from taskmap.ir.analysis.simplify import Simplifier
+from taskmap.ir.construct import index, product, static_size
+from taskmap.ir.nodes import Buffer, Cast, Dim, Expr, Load, Var
+from taskmap.ir.target import Target
+from taskmap.ir.task import Task
+from taskmap.ir.types import compute_type
+from taskmap.ir.visit import walk_exprs
+from taskmap.schedules.common.positions import flatten
+from taskmap.schedules.cpu.matmul.amx_tile import TileUnit, tile_unit
+
+_FEWEST_ROWS = 32
+"""Rows for which copying b into panels on every call pays."""
+
+
+@dataclass(frozen=True, slots=True)
+class StridedRows:
+    """An operand whose rows lie ``stride`` elements apart in memory, each contiguous."""
+
+    load: Load
+    stride: int
+
+
+@dataclass(frozen=True, slots=True)
+class TileOperands:
+    """A contraction on tiles: its factors have the operands' own types; m, n and k are its extents. rows: of a, if
+    tiles can be loaded from memory. packed: b in memory, if it is stored as tiles. by_terms: neighbours
+    of b along the sum are adjacent in memory."""
+
+    contraction: Contraction
+    unit: TileUnit
+    m: Dim
+    n: Dim
+    k: int
+    rows: StridedRows | None
+    packed: Buffer | None
+    by_terms: bool = False
+
+    @property
+    def steps(self) -> int:
+        """Steps of the sum, the last one filled with zeros."""
+        return -(-self.k // self.unit.depth)
+
+    @property
+    def is_stored(self) -> bool:
+        """True if a is read from memory as it is."""
+        return isinstance(self.contraction.a, Load)
+
+
+def find_operands(task: Task, c: Contraction, target: Target) -> TileOperands | None:
+    """The operands of a contraction that ``target`` multiplies by tiles; None if it does not, if the sum has a
+    symbolic length, or if b would have to be copied for a few rows only."""
+    a, b = unconverted(c.a), unconverted(c.b)
+    unit = tile_unit(a.dtype, b.dtype, target)
+    m, n, k = (product([d for _, d in axes]) for axes in (c.m, c.n, c.k))
+    depth, rows = static_size(k), static_size(m)
+    if unit is None or not depth:
+        return None
+    c = replace(c, a=a, b=b, k=(*c.k[1:], c.k[0]))  # as packed: the channels of a convolution innermost
+    stored = _packed(task, c, unit)
+    one_sum = sum(static_size(d) != 1 for _, d in c.k) == 1
+    if stored is None and (rows is None or rows < _FEWEST_ROWS or not one_sum):
+        return None
+    if rows is not None and rows <= unit.rows:
+        unit = replace(unit, high=1)
+    return TileOperands(c, unit, m, n, depth, _strided_rows(task, c), stored, _is_contiguous_along_sum(task, c))
+
+
+def unconverted(e: Expr) -> Expr:
+    """A factor before its conversion to the type of the sum."""
+    return e.a if isinstance(e, Cast) and e.a.dtype.is_float and e.dtype == compute_type(e.a.dtype) else e
+
+
+def _packed(task: Task, c: Contraction, unit: TileUnit) -> Buffer | None:
+    """The buffer of a b that is stored in panels of the unit's width, in whole tiles."""
+    if not isinstance(c.b, Load) or len(c.n) != 1 or len(c.b.indices) != 4 or c.b.buffer in task.producers:
+        return None
+    buffer, simplifier = c.b.buffer, Simplifier()
+    for v, extent in (*c.n, *c.k):
+        simplifier.bind(v, extent)
+    *_, width, group = (static_size(d) for d in buffer.shape)
+    depth = static_size(buffer.shape[1])
+    if (width, group) != (unit.width, unit.tiles.group) or depth is None or not _is_row_major(buffer):
+        return None
+    if depth * unit.tiles.group % unit.depth:
+        return None
+    column, term = c.n[0][0], flatten(c.k)
+    at = (column // unit.width, term // unit.tiles.group, column % unit.width, term % unit.tiles.group)
+    same = all(simplifier(i) == simplifier(j) for i, j in zip(c.b.indices, at, strict=True))
+    return buffer if same else None
+
+
+def _is_row_major(buffer: Buffer) -> bool:
+    """True if the elements of a buffer lie densely in memory, in the order of its indices."""
+    if buffer.layout is not None or static_size(buffer.offset) != 0:
+        return False
+    dense = [product(buffer.shape[d + 1 :]) for d in range(buffer.rank)]
+    return buffer.strides is None or [static_size(d) for d in buffer.strides] == [static_size(d) for d in dense]
+
+
+def _strided_rows(task: Task, c: Contraction) -> StridedRows | None:
+    """The rows of a in memory, if they have a constant stride, and neighbours along the sum are adjacent."""
+    terms = _address(task, c, c.a)
+    summed = [v for v, d in c.k if static_size(d) != 1]
+    if terms is None or len(summed) != 1:
+        return None
+    own = {v for v, _ in (*c.m, *c.k)}
+    for monomial in terms:
+        if any(v in own for atom in monomial for v in walk_exprs(atom)) and (
+            len(monomial) != 1 or not isinstance(monomial[0], Var)
+        ):
+            return None
+    steps = [terms.get((v,), 0) for v, _ in c.m]
+    if terms.get((summed[0],)) != 1 or not steps[-1]:
+        return None
+    for outer, step, (_, extent) in zip(steps, steps[1:], c.m[1:], strict=False):
+        if static_size(extent) is None or outer != step * (static_size(extent) or 0):
+            return None
+    assert isinstance(c.a, Load)
+    return StridedRows(c.a, int(steps[-1]))
+
+
+def _is_contiguous_along_sum(task: Task, c: Contraction) -> bool:
+    terms = _address(task, c, c.b)
+    return terms is not None and terms.get((c.k[-1][0],)) == 1
+
+
+def _address(task: Task, c: Contraction, factor: Expr) -> Mapping[tuple[Expr, ...], float] | None:
+    """The address of a factor in memory, as a polynomial of the indices; None if it is computed."""
+    if not isinstance(factor, Load) or factor.buffer in task.producers or factor.buffer.layout is not None:
+        return None
+    simplifier = Simplifier()
+    for v, extent in (*c.batch, *c.m, *c.n, *c.k):
+        simplifier.bind(v, extent)
+    buffer = factor.buffer
+    address: Expr = index(0)
+    for d, i in enumerate(factor.indices):
+        address = address + i * (buffer.strides[d] if buffer.strides else product(buffer.shape[d + 1 :]))
+    return simplifier.poly(address)

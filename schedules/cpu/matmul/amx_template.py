@@ -1,0 +1,261 @@
+"""The matmul template on tile registers: products of bf16 by AMX, with prologue and epilogue fused.
+
+    parallel over (batch, blocks of rows, groups of panels):
+        copy the rows of a that tiles cannot be loaded from: computed ones, those beside an edge, the end of the sum
+        for each panel of b, 32 columns (copied in groups of neighbours, unless it is stored so):
+            for each 32 rows of the block:   multiply (microkernel);   epilogue on the tile, vectorised
+
+Where rows of a lie in memory at a constant stride, tiles are loaded from there. A block of rows and a group of panels
+stay in the second-level cache. Copies are filled with zeros beyond the end of the sum and repeat the last row beyond
+the last one, so no value beside an edge enters a sum, and nothing outside an operand is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from taskmap.ir.analysis.contraction import Contraction
+from taskmap.ir.builder import Builder, region
+from taskmap.ir.construct import ceil_div, index, minimum, product, static_size
+from taskmap.ir.nodes import Buffer, Dim, Expr, Kernel, Var
+from taskmap.ir.target import Target
+from taskmap.ir.task import Stage, Task
+from taskmap.ir.visit import substitute
+from taskmap.schedules.common.access import require_count
+from taskmap.schedules.common.epilogue import Epilogue
+from taskmap.schedules.common.inline import Inliner
+from taskmap.schedules.common.loops import column_groups, parallel_grid, worth_sharing
+from taskmap.schedules.common.matmul_form import anchor_of
+from taskmap.schedules.cpu.matmul.amx_blocking import BlockSizes, block_sizes
+from taskmap.schedules.cpu.matmul.amx_copies import copy_columns, copy_rows
+from taskmap.schedules.cpu.matmul.amx_operands import TileOperands, find_operands
+from taskmap.schedules.cpu.matmul.amx_tile import Place, Source, TileUnit, multiply_tiles
+from taskmap.schedules.cpu.matmul.template import position_on
+from taskmap.schedules.cpu.support.kernels import kernel_of
+
+_SHARED_FROM = 1_000_000
+"""Products worth several threads: a few microseconds of one."""
+
+
+def schedule_tiles(task: Task, target: Target) -> Kernel | None:
+    """The template's kernel; None if the task has no contraction that the target multiplies by tiles."""
+    found = anchor_of(task)
+    if found is None:
+        return None
+    stage, c = found
+    operands = find_operands(task, c, target)
+    if operands is None:
+        return None
+    require_count(task, task.outputs, stage.shape)
+    blocking = block_sizes(operands, target)
+    return None if blocking is None else _TileProduct(task, stage, operands, blocking, target).kernel()
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """The work of one iteration of the parallel loop: ``rows`` rows from ``first`` on."""
+
+    outer: tuple[Expr, ...]
+    first: Expr
+    rows: Dim
+
+
+@dataclass(slots=True)
+class _TileProduct:
+    task: Task
+    stage: Stage
+    operands: TileOperands
+    blocking: BlockSizes
+    target: Target
+    b: Builder = field(default_factory=Builder)
+
+    @property
+    def unit(self) -> TileUnit:
+        return self.operands.unit
+
+    @property
+    def c(self) -> Contraction:
+        return self.operands.contraction
+
+    @property
+    def m(self) -> Dim:
+        return self.operands.m
+
+    @property
+    def n(self) -> Dim:
+        return self.operands.n
+
+    def kernel(self) -> Kernel:
+        b, unit, size, panels = self.b, self.unit, self.blocking.rows, self.blocking.panels
+        batch = [d for _, d in self.c.batch]
+        all_panels = ceil_div(self.n, unit.width)
+        extents = [*batch, ceil_div(self.m, size), ceil_div(all_panels, panels)]
+        names = [*(v.name for v, _ in self.c.batch), "rows", "panels"]
+        values = Inliner(self.task, b)
+        shared = worth_sharing(product([self.m, self.n, *batch, self.operands.k]), _SHARED_FROM)
+        with parallel_grid(b, names, extents, values, shared, 1 << 62) as (*outer, row_block, group):
+            b.invoke(unit.tiles.configure)
+            first = values.simplifier(row_block * size)
+            rows = values.simplifier.dim(minimum(index(self.m) - first, size))
+            block = _Block(tuple(outer), first, rows)
+            self.block(values, block, group, all_panels)
+            b.invoke(unit.tiles.release)
+        note = (
+            f"cpu.matmul(tiles={unit.height}x{unit.width}, rows={size}, panels={panels}, by={unit.tiles.product.name})"
+        )
+        return kernel_of(self.task, b, note)
+
+    def block(self, values: Inliner, block: _Block, group: Expr, all_panels: Dim) -> None:
+        """All rows of a block against a group of panels."""
+        b, unit, panels = self.b, self.unit, self.blocking.panels
+        height, whole = unit.height, self.operands.k // unit.depth
+        tiles = values.simplifier.dim(ceil_div(block.rows, height))
+        direct = self.operands.rows is not None
+        full = values.simplifier.dim(index(block.rows) // height) if direct else 0
+        held, ends = None, None
+        if static_size(full) is None or static_size(tiles) is None or full != tiles:
+            count: Dim = 1 if direct else self.blocking.rows // height
+            held = b.allocate("held", unit.tiles.spec.a, (count, self.operands.steps, height, unit.depth))
+            with b.loop("tile", values.simplifier(index(tiles) - index(full))) as t:
+                values.bind(t, count)
+                row = values.simplifier(block.first + (index(full) + t) * height)
+                copy_rows(b, values.nested(), self.operands, self.target, self.fixed(block), row, held, t)
+        if direct and self.operands.k % unit.depth and static_size(full) != 0:
+            ends = b.allocate("ends", unit.tiles.spec.a, (self.blocking.rows // height, 1, height, unit.depth))
+            with b.loop("tile", index(full)) as t:
+                values.bind(t, self.blocking.rows // height)
+                row = values.simplifier(block.first + t * height)
+                copy_rows(b, values.nested(), self.operands, self.target, self.fixed(block), row, ends, t, whole)
+        count = values.simplifier.dim(minimum(index(all_panels) - group * panels, panels))
+        with b.loop("panel", index(count)) as p:
+            values.bind(p, panels)
+            panel = values.simplifier(group * panels + p)
+            right = self.right(values.nested(), block, panel)
+            if direct:
+                with b.loop("tile", index(full)) as t:
+                    values.bind(t, self.blocking.rows // height)
+                    inside = values.nested()
+                    row = inside.simplifier(block.first + t * height)
+                    tail = None if ends is None else self.copied(ends, t)
+                    left = self.loaded(inside, block, row)
+                    self.tile(inside, block, panel, row, index(height), left, right, tail)
+            if held is not None:
+                with b.loop("tile", values.simplifier(index(tiles) - index(full))) as t:
+                    values.bind(t, self.blocking.rows // height)
+                    inside = values.nested()
+                    row = inside.simplifier(block.first + (index(full) + t) * height)
+                    rows = inside.simplifier(minimum(index(self.m) - row, height))
+                    self.tile(inside, block, panel, row, rows, self.copied(held, t), right, None)
+
+    def fixed(self, block: _Block) -> dict[Var, Expr]:
+        """The indices of the batch."""
+        return dict(zip((v for v, _ in self.c.batch), block.outer, strict=True))
+
+    def copied(self, held: Buffer, slot: Expr) -> Source:
+        """The tiles of a copy."""
+        unit = self.unit
+
+        def place(i: int, k: Expr) -> Place:
+            start = (slot, minimum(k, index(held.shape[1]) - 1), index(i * unit.rows), index(0))
+            return region(held, start, (1, 1, unit.rows, unit.depth)), index(unit.depth)
+
+        return place
+
+    def loaded(self, values: Inliner, block: _Block, row: Expr) -> Source:
+        """The tiles of a in memory, from row ``row`` on."""
+        rows, unit = self.operands.rows, self.unit
+
+        def place(i: int, k: Expr) -> Place:
+            assert rows is not None
+            at = {
+                **self.fixed(block),
+                **position_on(self.c.m, row + i * unit.rows),
+                **position_on(self.c.k, k * unit.depth),
+            }
+            start = [values.simplifier(substitute(e, at)) for e in rows.load.indices]
+            return region(rows.load.buffer, start, (1,) * len(start)), index(rows.stride)
+
+        return place
+
+    def right(self, values: Inliner, block: _Block, panel: Expr) -> Source:
+        """The tiles of a panel of b: where it is stored in groups, else in a copy."""
+        unit, stored = self.unit, self.operands.packed
+        group = unit.tiles.group
+        groups = unit.depth // group
+        if stored is None:
+            size = (1, self.operands.steps * groups, unit.width, group)
+            stored = self.b.allocate("packed", unit.tiles.spec.b, size)
+            if self.operands.k % unit.depth or (static_size(self.n) or 1) % unit.width:
+                self.b.fill(stored, 0)
+            copy = partial(copy_columns, self.b, self.operands, self.fixed(block), panel, stored)
+            self.columns(values, panel, copy)
+            panel = index(0)
+
+        def place(j: int, k: Expr) -> Place:
+            assert stored is not None
+            start = (panel, k * groups, index(j * unit.columns), index(0))
+            return region(stored, start, (1, groups, unit.columns, group)), index(unit.width * group)
+
+        return place
+
+    def tile(
+        self,
+        values: Inliner,
+        block: _Block,
+        panel: Expr,
+        row: Expr,
+        rows: Expr,
+        left: Source,
+        right: Source,
+        tail: Source | None,
+    ) -> None:
+        """One call of the microkernel, and its epilogue."""
+        unit = self.unit
+        out = self.b.allocate("tile", unit.tiles.spec.c, (unit.height, unit.width))
+        steps = self.operands.steps - (tail is not None)
+        multiply_tiles(self.b, unit, steps, left, right, out, tail=tail)
+        column = values.simplifier(panel * unit.width)
+        self.columns(values, panel, lambda inside, groups: self.epilogue(inside, block, out, row, rows, column, groups))
+
+    def columns(self, values: Inliner, panel: Expr, body: Callable[[Inliner, Sequence[tuple[int, int]]], None]) -> None:
+        """``body`` for the columns of a panel that exist, in groups of vectors; () for a symbolic number."""
+        width, lanes = self.unit.width, self.target.lanes(4)
+        n = static_size(self.n)
+        if n is not None and n % width == 0:
+            body(values, column_groups(width, lanes))
+        elif n is not None and n < width:
+            body(values, column_groups(n, lanes))
+        else:
+            whole = index(self.n) // width
+            with self.b.when(values.simplifier(panel < whole)):
+                body(values.nested(), column_groups(width, lanes))
+            with self.b.otherwise():
+                body(values.nested(), () if n is None else column_groups(n % width, lanes))
+
+    def epilogue(
+        self,
+        values: Inliner,
+        block: _Block,
+        out: Buffer,
+        row: Expr,
+        rows: Expr,
+        column: Expr,
+        groups: Sequence[tuple[int, int]],
+    ) -> None:
+        """Store the epilogue of ``rows`` rows of ``out`` from row ``row`` and column ``column`` on."""
+        fixed, last = self.fixed(block), index(self.m) - 1
+
+        def position(i: Expr, j: Expr) -> dict[Var, Expr]:
+            at = {**position_on(self.c.m, minimum(row + i, last)), **position_on(self.c.n, column + j)}
+            return {**fixed, **at}
+
+        epilogue = Epilogue(self.task, self.stage, self.c.reduce, self.b)
+        if groups:
+            epilogue.emit(values, out, values.simplifier.dim(rows), position, groups)
+            return
+        with self.b.loop("row", rows) as i, self.b.loop("column", index(self.n) - column) as j:
+            values.bind(i, self.unit.height)
+            values.bind(j, self.unit.width)
+            epilogue.element(values.nested(), out[i, j], position(i, j))

@@ -1,0 +1,62 @@
+"""Interleaved stores: found where two vectors fill memory together, and equal to separate ones."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from taskmap.backend.counters import Counters
+from taskmap.backend.cpu.codegen import generate
+from taskmap.backend.cpu.compile import compile_kernels
+from taskmap.backend.cpu.toolchain import find_toolchain
+from taskmap.backend.store.objects import KernelStore
+from taskmap.ir.builder import Builder
+from taskmap.ir.construct import ramp
+from taskmap.ir.lower.pipeline import lower
+from taskmap.ir.nodes import Buffer, Kernel
+from taskmap.ir.target import cpu_target
+from taskmap.ir.types import DType, bf16, f32, i16
+from tests.schedules.running import Array, call_kernel
+
+TARGET = cpu_target("generic", 1)
+
+
+def zipped(dtype: DType, lanes: int = 8, second: int = 1, *, reads: bool = False) -> Kernel:
+    """y[2 · i] = a[i] and y[2 · i + second] = b[i], or y[2 · i] again, in two places."""
+    a, b = (Buffer(x, dtype, (2 * lanes,)) for x in "ab")
+    y = Buffer("y", dtype, (4 * lanes,))
+    out = Builder()
+    for start in (0, lanes):
+        first = out.let("first", a[ramp(start, 1, lanes)])
+        out.store(y, (ramp(2 * start, 2, lanes),), first)
+        then = out.let("then", y[ramp(2 * start, 2, lanes)] if reads else b[ramp(start, 1, lanes)])
+        out.store(y, (ramp(2 * start + second, 2, lanes),), then)
+    return Kernel("zip", (a, b, y), (y,), (), out.body())
+
+
+def run(kernel: Kernel, arrays: list[Array]) -> tuple[str, Array]:
+    source = generate(lower(kernel, target=TARGET), TARGET.vector_bytes)
+    loaded = compile_kernels([source], find_toolchain(isa="generic"), KernelStore(), Counters())
+    (got,) = call_kernel(kernel, source, loaded[source.symbol], arrays, {})
+    return source.text, got
+
+
+@pytest.mark.parametrize("dtype", [bf16, i16])
+@pytest.mark.parametrize("lanes", [2, 8, 16])
+def test_two_vectors_fill_memory(dtype: DType, lanes: int) -> None:
+    a, b = (np.arange(k, k + 2 * lanes).astype(np.float32 if dtype == bf16 else np.int16) for k in (0, 100))
+    text, got = run(zipped(dtype, lanes), [a, b])
+    assert text.count("tm_store_pairs_") == 2
+    np.testing.assert_array_equal(got, np.stack([a, b], -1).ravel())
+
+
+def test_a_value_read_back_is_stored_first() -> None:
+    a = np.arange(16).astype(np.float32)
+    text, got = run(zipped(bf16, reads=True), [a, a])
+    assert "tm_store_pairs_" not in text
+    np.testing.assert_array_equal(got, np.repeat(a, 2))
+
+
+@pytest.mark.parametrize(("dtype", "second"), [(f32, 1), (bf16, 3)])
+def test_others_are_stored_apart(dtype: DType, second: int) -> None:
+    assert "tm_store_pairs_" not in generate(lower(zipped(dtype, 4, second), target=TARGET), 16).text

@@ -1,0 +1,238 @@
+"""Products of bf16 on tile registers: their values, their edges, their fusion, and the machine code of the hot loop."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from taskmap.backend.counters import Counters
+from taskmap.backend.cpu.codegen import generate
+from taskmap.backend.cpu.compile import TranslationUnit, compile_kernels
+from taskmap.backend.cpu.host import detect_host
+from taskmap.backend.cpu.tile_model import tile_counts
+from taskmap.backend.cpu.toolchain import find_toolchain
+from taskmap.backend.store.objects import KernelStore
+from taskmap.ir.construct import cast, ceil_div, const, index, maximum
+from taskmap.ir.interp.definitions import convert
+from taskmap.ir.interp.run import interpret
+from taskmap.ir.lower.pipeline import lower
+from taskmap.ir.nodes import Buffer, Dim, Kernel, Reduce, Var
+from taskmap.ir.target import Target, cpu_target
+from taskmap.ir.task import Stage, Task
+from taskmap.ir.types import DType, bf16, f32
+from taskmap.schedules import packed_filled, packed_together, packed_width, schedule
+from tests.schedules.running import call_kernel
+
+Array = NDArray[Any]
+REAL = cpu_target("avx512", 2, l2=2 << 20, features=["avx512_bf16", "amx_tile", "amx_bf16"])
+MODEL = cpu_target("generic", 2, l2=2 << 20, features=["amx_sim"])
+here = [
+    pytest.param(REAL, id="amx", marks=pytest.mark.skipif("amx_bf16" not in detect_host().features, reason="no AMX")),
+    pytest.param(MODEL, id="model"),
+]
+on = pytest.mark.parametrize("target", here)
+
+
+def product(
+    m: Dim,
+    n: Dim,
+    k: int,
+    dims: tuple[Var, ...] = (),
+    *,
+    packed: bool = True,
+    fused: bool = False,
+    turned: bool = False,
+) -> Task:
+    """out = a @ b; b in tiles or by rows; fused: out = relu(relu(a) @ b + bias)."""
+    a = Buffer("a", bf16, (m, k), strides=(1, m) if turned else None)
+    depth = -(-k // 32) * 16
+    b = Buffer("b", bf16, (ceil_div(n, 32), depth, 32, 2) if packed else (k, n))
+    bias, out = Buffer("bias", f32, (n,)), Buffer("out", bf16, (m, n))
+    i, j, s = Var("i"), Var("j"), Var("s")
+    left = cast(maximum(a[i, s], const(0.0, bf16)) if fused else a[i, s], f32)
+    right = b[j // 32, s // 2, j % 32, s % 2] if packed else b[s, j]
+    total = Reduce("sum", ((s, index(k)),), left * cast(right, f32), f32)
+    if not fused:
+        return Task("matmul", (a, b), (Stage(out, (i, j), cast(total, bf16), "matmul"),), (out,), dims, 0)
+    middle = Buffer("middle", f32, (m, n))
+    x, y = Var("x"), Var("y")
+    after = Stage(out, (x, y), cast(maximum(middle[x, y] + bias[y], const(0.0, f32)), bf16), "relu")
+    return Task("matmul", (a, b, bias), (Stage(middle, (i, j), total, "matmul"), after), (out,), dims, 0)
+
+
+def in_tiles(b: Array) -> Array:
+    """[k, n] in panels and pairs, zeros beyond both ends."""
+    k, n = b.shape
+    whole = np.zeros((-(-k // 32) * 32, -(-n // 32) * 32), np.float32)
+    whole[:k, :n] = b
+    panels: Array = whole.reshape(-(-k // 32) * 16, 2, -(-n // 32), 32).transpose(2, 0, 3, 1).copy()
+    return panels
+
+
+def run(kernel: Kernel, target: Target, arrays: list[Array], dims: dict[Var, int]) -> Array:
+    source = generate(lower(kernel, target=target), target.vector_bytes)
+    assert source.features == (("amx_sim",) if target is MODEL else ("amx_bf16", "amx_tile"))
+    loaded = compile_kernels([source], find_toolchain(isa=target.isa), KernelStore(), Counters())
+    (got,) = call_kernel(kernel, source, loaded[source.symbol], arrays, dims)
+    return np.asarray(got)
+
+
+def bf16_array(shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+    return convert(rng.standard_normal(shape).astype(np.float32), bf16)
+
+
+def check(got: Array, a: Array, b: Array) -> None:
+    """Correct to one rounding of bf16 and the error of a sum in f32."""
+    want = a.astype(np.float64) @ b.astype(np.float64)
+    size = np.abs(a).astype(np.float64) @ np.abs(b).astype(np.float64)
+    assert (np.abs(got - want) <= 2.0**-8 * np.abs(want) + 2.0**-22 * size + 1e-30).all()
+
+
+SIZES = [(64, 96, 64), (33, 50, 37), (1, 17, 128), (16, 130, 1), (47, 48, 2), (70, 65, 255), (100, 33, 96), (17, 8, 31)]
+
+
+@on
+@pytest.mark.parametrize("turned", [False, True])
+def test_products(target: Target, turned: bool) -> None:
+    rng = np.random.default_rng()
+    for m, n, k in SIZES:
+        kernel = schedule(product(m, n, k, turned=turned), target)
+        assert "tdpbf16ps" in kernel.note
+        a, b = bf16_array((m, k), rng), bf16_array((k, n), rng)
+        check(run(kernel, target, [a, in_tiles(b)], {}), a, b)
+
+
+@on
+def test_operands_that_are_copied_on_every_call(target: Target) -> None:
+    rng = np.random.default_rng()
+    for m, n, k in [(64, 96, 64), (33, 50, 37), (40, 7, 33)]:
+        kernel = schedule(product(m, n, k, packed=False), target)
+        assert "tdpbf16ps" in kernel.note
+        a, b = bf16_array((m, k), rng), bf16_array((k, n), rng)
+        check(run(kernel, target, [a, b], {}), a, b)
+
+
+@on
+def test_symbolic_sizes(target: Target) -> None:
+    rng, rows, columns = np.random.default_rng(), Var("m"), Var("n")
+    kernel = schedule(product(rows, columns, 45, (rows, columns)), target)
+    assert "tdpbf16ps" in kernel.note
+    for m, n in [(1, 1), (31, 64), (32, 33), (61, 100)]:
+        a, b = bf16_array((m, 45), rng), bf16_array((45, n), rng)
+        check(run(kernel, target, [a, in_tiles(b)], {rows: m, columns: n}), a, b)
+
+
+@on
+def test_fused_stages(target: Target) -> None:
+    rng = np.random.default_rng()
+    for m, n, k in [(64, 96, 64), (35, 40, 50)]:
+        kernel = schedule(product(m, n, k, fused=True), target)
+        assert "tdpbf16ps" in kernel.note
+        a, b, bias = bf16_array((m, k), rng), bf16_array((k, n), rng), rng.standard_normal(n).astype(np.float32)
+        got = run(kernel, target, [a, in_tiles(b), bias], {})
+        want = np.maximum(np.maximum(a, 0).astype(np.float64) @ b.astype(np.float64) + bias, 0)
+        np.testing.assert_allclose(got, want, rtol=2.0**-7, atol=1e-4)
+
+
+@on
+@pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
+@pytest.mark.parametrize("packed", [True, False])
+def test_values_beside_an_edge_stay_out(target: Target, bad: float, packed: bool) -> None:
+    """Beyond the last term of a row lies the next row, beyond the last row other memory."""
+    rng = np.random.default_rng()
+    m, n, k = 50, 40, 45
+    a, b = bf16_array((m, k), rng), bf16_array((k, n), rng)
+    a[1::3, 0] = bad
+    b[:, 5::7] = bad
+    kernel = schedule(product(m, n, k, packed=packed), target)
+    got = run(kernel, target, [a, in_tiles(b) if packed else b], {})
+    rows, columns = np.isfinite(a).all(axis=1), np.isfinite(b).all(axis=0)
+    assert not np.isfinite(got[~rows]).any()
+    assert not np.isfinite(got[:, ~columns]).any()
+    check(got[np.ix_(rows, columns)], a[rows], b[:, columns])
+
+
+@pytest.mark.parametrize("sizes", [(5, 20, 7), (33, 33, 64), (40, 40, 40)])
+def test_the_interpreter_agrees_with_the_definition(sizes: tuple[int, int, int]) -> None:
+    """It also finds reads of memory that was not written, and accesses outside of buffers."""
+    rng, (m, n, k) = np.random.default_rng(), sizes
+    kernel = lower(schedule(product(m, n, k), REAL), target=REAL, verify=True)
+    a, b = bf16_array((m, k), rng), bf16_array((k, n), rng)
+    arrays = [a.ravel(), in_tiles(b).ravel()]
+    got = interpret(kernel, dict(zip(kernel.buffers, arrays, strict=False)))[kernel.outputs[0]]
+    check(got.reshape(m, n), a, b)
+
+
+def test_every_configuration_is_released_and_products_are_counted() -> None:
+    rng = np.random.default_rng()
+    a, b = bf16_array((96, 70), rng), bf16_array((70, 80), rng)
+    before = tile_counts()
+    run(schedule(product(96, 80, 70), MODEL), MODEL, [a, in_tiles(b)], {})
+    after = tile_counts()
+    assert after.configure - before.configure == after.release - before.release > 0
+    assert after.product - before.product == 6 * 6 * 3  # 16 × 16 tiles of three steps: 96 rows, 96 columns
+
+
+@pytest.mark.parametrize("types", [(f32, bf16), (bf16, f32), (f32, f32)])
+def test_operands_of_other_types_are_not_rounded(types: tuple[DType, DType]) -> None:
+    """An f32 operand never reaches a unit for bf16."""
+    assert packed_together(*types, REAL) == packed_filled(*types, REAL) == 1
+
+
+def test_the_packed_form_follows_the_features() -> None:
+    dots = cpu_target("avx512", 2, features=["avx512_bf16"])
+    for target, together, filled in ((REAL, 2, 32), (MODEL, 2, 32), (dots, 2, 2), (cpu_target("avx512", 2), 1, 1)):
+        assert packed_together(bf16, bf16, target) == together
+        assert packed_filled(bf16, bf16, target) == filled
+    assert packed_width(512, 512, bf16, REAL, together=2) == 32
+    assert packed_width(512, 512, f32, REAL) == packed_width(512, 512, f32, dots)
+
+
+def test_a_few_rows_do_not_copy_the_other_operand() -> None:
+    assert "tdp" not in schedule(product(8, 96, 64, packed=False), REAL).note
+
+
+@pytest.mark.skipif(not detect_host().supports("avx512"), reason="the toolchain compiles for this CPU")
+def test_the_hot_loop_is_products_of_tiles_without_spills(tmp_path: Path) -> None:
+    if shutil.which("objdump") is None:
+        pytest.skip("objdump is not here")
+    source = generate(lower(schedule(product(512, 512, 512), REAL), target=REAL), REAL.vector_bytes)
+    unit, file = TranslationUnit((source,)), tmp_path / "unit.o"
+    toolchain = find_toolchain(isa="avx512")
+    command = toolchain.compile_command(str(file), spelled_out=unit.is_spelled_out, features=unit.features)
+    done = subprocess.run(command, input=unit.text, text=True, check=False, timeout=250, capture_output=True)
+    if "unrecognized" in done.stderr or "no such instruction" in done.stderr:
+        pytest.skip("the compiler is older than AMX")
+    assert done.returncode == 0, done.stderr
+    listing = subprocess.run(
+        ["objdump", "-d", "--no-show-raw-insn", str(file)], capture_output=True, text=True, timeout=250, check=True
+    ).stdout
+    loop = next(lines for lines in _loops(listing) if any("tdpbf16ps" in line for line in lines))
+    counts = {name: sum(name in line for line in loop) for name in ("tdpbf16ps", "tileloadd", "tilestored", "tilezero")}
+    rounds = counts["tdpbf16ps"] // 4
+    assert counts == {"tdpbf16ps": 4 * rounds, "tileloadd": 4 * rounds, "tilestored": 0, "tilezero": 0}
+    assert rounds >= 1
+    assert not [line for line in loop if re.search(r"%rsp|%rbp|\bcall", line)]
+    registers = re.findall(r"tdpbf16ps +%tmm(\d),%tmm(\d),%tmm(\d)", "\n".join(loop))
+    assert {c for *_, c in registers} == {"0", "1", "2", "3"}
+
+
+def _loops(listing: str) -> list[list[str]]:
+    """The innermost loops: from the target of a backward jump to the jump, without other jumps between."""
+    lines = [line.strip() for line in listing.splitlines() if re.match(r"\s*[0-9a-f]+:\t", line)]
+    places = {line.split(":")[0]: number for number, line in enumerate(lines)}
+    found = []
+    for number, line in enumerate(lines):
+        jump = re.search(r"\tj\w+\s+([0-9a-f]+) ", line)
+        start = places.get(jump[1], number) if jump else number
+        body = lines[start : number + 1]
+        if start < number and sum("\tj" in each for each in body) == 1:
+            found.append(body)
+    return found
