@@ -122,7 +122,8 @@ def meaning(entry: Instruction, a: Array, b: Array, c: Array) -> Array:
     if spec.a == bf16:
         with np.errstate(all="ignore"):
             return np.array([tile_bf16(z, x, y) for z, x, y in zip(c, a, plain, strict=True)])
-    return (c.astype(np.int64) + a.astype(np.int64) @ plain.astype(np.int64)).astype(np.int32)
+    wrapped: Array = (c.astype(np.int64) + a.astype(np.int64) @ plain.astype(np.int64)).astype(np.int32)
+    return wrapped
 
 
 def assert_same_bits(got: Array, want: Array) -> None:
