@@ -5,7 +5,7 @@ In reading order:
     specs               the operation of an instruction, without notation or data placement
     entry               the form of an entry: Instruction, Parameter, and the targets that have it
     table               the table with its look-ups, and the entries for CPUs
-    dots                dot products of bf16, i16 and bytes on CPUs, and their choice for microkernels
+    dots                dot products of bf16, i16 and bytes on CPUs
     amx                 products of tiles on CPUs, with their loads and stores, and the software model's
     gpu                 all entries for GPUs
     mma, wmma, hopper   tensor cores: mma.sync and dp4a, WMMA, TMA with wgmma

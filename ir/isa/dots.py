@@ -11,15 +11,12 @@ second product first, each by a fused multiply-add that treats denormal operands
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from taskmap.ir.algebra.mapping import repeat
 from taskmap.ir.isa.entry import Instruction, having
 from taskmap.ir.isa.specs import MatMulSpec
-from taskmap.ir.target import Target
 from taskmap.ir.types import DType, bf16, f32, i8, i16, i32, u8
 
-__all__ = ["DOT_PRODUCTS", "dot_product"]
+__all__ = ["DOT_PRODUCTS"]
 
 _LANES = (16, 8, 4)
 
@@ -46,15 +43,3 @@ DOT_PRODUCTS: tuple[Instruction, ...] = (
     *(_dot("vpdpwssd", i16, i16, i32, lanes, "avx_vnni", "vex_") for lanes in _LANES[1:]),
 )
 """Each with the number of 32-bit lanes in its name; those with the prefix vex_ are of AVX-VNNI, not encoded by EVEX."""
-
-
-@lru_cache(maxsize=256)
-def dot_product(target: Target, a: DType, b: DType, c: DType, lanes: int) -> Instruction | None:
-    """The instruction of ``target`` that adds dot products of neighbours, elements of a by those of b, to ``lanes``
-    sums of type c; None if it has none. Microkernels choose their instruction by this function alone."""
-    return next((i for i in DOT_PRODUCTS if i.targets(target) and _types(i) == (a, b, c) and i.columns == lanes), None)
-
-
-def _types(i: Instruction) -> tuple[DType, DType, DType]:
-    assert isinstance(i.spec, MatMulSpec)
-    return i.spec.a, i.spec.b, i.spec.c

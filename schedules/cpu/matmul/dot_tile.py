@@ -42,8 +42,9 @@ def _instruction(a: DType, b: DType, target: Target) -> Instruction | None:
     sums = i32 if a in BYTES else compute_type(a)
     if not a.is_float and a not in BYTES:
         return None
-    found = choose_for_thread(product_of_rows(a, b, sums, target.lanes(4)), target, table_of(target)).by
-    return found if found is not None and _depth(found) > 1 else None
+    lanes = target.lanes(4)
+    found = choose_for_thread(product_of_rows(a, b, sums, lanes), target, table_of(target)).by
+    return found if found is not None and found.columns == lanes and _depth(found) > 1 else None
 
 
 def _depth(instruction: Instruction) -> int:

@@ -24,11 +24,13 @@ from taskmap.ir.construct import ramp
 from taskmap.ir.interp.dot_products import dot_bf16
 from taskmap.ir.interp.instructions import execute
 from taskmap.ir.interp.run import interpret
-from taskmap.ir.isa.dots import DOT_PRODUCTS, dot_product
+from taskmap.ir.isa.dots import DOT_PRODUCTS
 from taskmap.ir.isa.entry import CpuTargets, Instruction
 from taskmap.ir.isa.specs import MatMulSpec
+from taskmap.ir.isa.table import table_of
 from taskmap.ir.lower.pipeline import lower
 from taskmap.ir.nodes import Buffer, Intrinsic, Kernel
+from taskmap.ir.select.microkernels import choose_for_thread, product_of_rows
 from taskmap.ir.target import Target, cpu_target
 from taskmap.ir.types import DType, bf16, f32, i8, i16, i32, u8
 from taskmap.ir.verify.rules import LOWERED, verify
@@ -205,14 +207,15 @@ def test_the_choice_follows_types_lanes_and_features() -> None:
     client = cpu_target("avx2", 1, features=["avx_vnni"])
 
     def name(target: Target, *types: DType, lanes: int = 16) -> str | None:
-        found = dot_product(target, types[0], types[1], types[2], lanes)
+        statement = product_of_rows(types[0], types[1], types[2], lanes)
+        found = choose_for_thread(statement, target, table_of(target)).by
         return None if found is None else found.name
 
     assert name(plain, bf16, bf16, f32) is None
     assert name(every_feature, bf16, bf16, f32) == "vdpbf16ps_16"
-    assert name(every_feature, f32, f32, f32) is None
+    assert name(every_feature, f32, f32, f32) == "fma_f32x16"
     assert name(every_feature, u8, i8, i32) == "vpdpbusd_16"
     assert name(every_feature, i8, i8, i32) is None
-    assert name(client, u8, i8, i32) is None
+    assert name(client, u8, i8, i32) == "vex_vpdpbusd_8"
     assert name(client, u8, i8, i32, lanes=8) == "vex_vpdpbusd_8"
     assert name(every_feature, i16, i16, i32, lanes=8) == "vpdpwssd_8"
