@@ -102,7 +102,7 @@ def test_a_choice_of_direct_convolution_is_kept_with_its_reason() -> None:
 
 def test_reasons_follow_the_node_through_packing() -> None:
     made = always(2, 4).run(network())
-    packed = PackWeights(lambda m, n, dtype, *, channels=0: 16).run(made)
+    packed = PackWeights(lambda m, n, dtype, *, channels=0, together=1: 16).run(made)
     (node,) = convolutions(packed)
     assert packed.remarks[node.id] == "because"
     assert [n.op for n in packed.nodes() if n.op == "pack"] == []
