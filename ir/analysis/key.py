@@ -64,6 +64,18 @@ class Structure:
     free: tuple[Var, ...]
 
 
+_known_fields: dict[type, tuple[str, ...] | None] = {**_MEANING}
+
+
+def _fields(kind: type) -> tuple[str, ...] | None:
+    """The fields that count; None if ``kind`` is not a dataclass."""
+    if kind not in _known_fields:
+        found = dataclasses.is_dataclass(kind)
+        names = [f.name for f in dataclasses.fields(kind) if f.compare and f.name != "source"] if found else []
+        _known_fields[kind] = tuple(names) if found else None
+    return _known_fields[kind]
+
+
 class _Canon:
     """Writes each distinct object once, as a numbered line, and refers to it by its number."""
 
@@ -118,16 +130,14 @@ class _Canon:
                 return f"{item.name}@launch"
             self.used[item] = None
         self.bound.update(_BINDS[type(item)](item) if type(item) in _BINDS else ())
-        if not dataclasses.is_dataclass(item):
+        kind = type(item)
+        fields = _fields(kind)
+        if fields is None:
             raise TypeMismatchError(
                 f"{item!r} cannot be part of a structural key",
                 hint="Use numbers, strings, tuples, IR nodes and frozen dataclasses of them as attributes.",
             )
-        kind = type(item)
-        fields = _MEANING.get(kind)
-        if fields is None:
-            fields = tuple(f.name for f in dataclasses.fields(item) if f.compare and f.name != "source")
-        text = f"{kind.__name__}({','.join(self.refs(getattr(item, name) for name in fields))})"
+        text = f"{kind.__name__}({','.join([self.ref(getattr(item, name)) for name in fields])})"
         if kind in (Var, Buffer):
             text += f" #{len(self.lines)}"
         if text not in self.number:

@@ -88,7 +88,11 @@ class _Recorder:
                 launches = tuple(s.symbol for s in launch_sources(program, memory))
             groups = [o for o in c.parts.main.origins if isinstance(o, Group)]
             schedules = tuple(c.kernels[g].schedule[:_LONGEST] for g in groups)
-            work = tuple((bytes_moved(g.task), operations(g.task)) for g in groups) if not dims else ()
+            # Groups of equal tasks share a kernel, and have equal work.
+            alike = [(c.kernels[g].source.symbol, *(b.shape for b in g.task.inputs)) for g in groups]
+            tasks = {} if dims else {key: g.task for key, g in zip(alike, groups, strict=True)}
+            counts = {key: (bytes_moved(task), operations(task)) for key, task in tasks.items()}
+            work = () if dims else tuple(counts[key] for key in alike)
         outputs = tuple(self._output(v) for v in self.graph.segment.finished or ())
         io, constants = (tuple(map(self._slot, slots)) for slots in (self.binding.io, self.binding.constants))
         names = [var for var, _ in dims]
@@ -195,6 +199,8 @@ def _prepared(c: Compilation, shapes: Sequence[Sequence[Dim]]) -> dict[int, torc
     if not isinstance(c.call, FrozenGraph):
         return {}
     prepare = c.call.prepare
+    if c.call.prepared is not None and not c.call.watched:
+        return dict(enumerate(c.call.prepared.values, c.call.main.binding.inputs))
     # The inputs are not read: no graph of a model has parameters among them. Symbolic sizes are, without effect.
     arguments: list[Any] = [torch.zeros([static_size(n) or 1 for n in shape]) for shape in shapes]
     arguments += [1] * (prepare.binding.inputs - len(arguments))

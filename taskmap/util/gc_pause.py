@@ -8,6 +8,15 @@ from contextlib import contextmanager
 
 
 @contextmanager
+def collector_frozen() -> Iterator[None]:
+    """As ``collector_paused``; afterwards the collector passes over everything that exists. For commands, which keep
+    what they import and compile until their process ends: otherwise the first collection walks all of it."""
+    with collector_paused():
+        yield
+        gc.freeze()
+
+
+@contextmanager
 def collector_paused() -> Iterator[None]:
     """Pause cyclic garbage collection within the block, unless other code turns it on.
 

@@ -47,7 +47,7 @@ from taskmap.report.collect import Recorded, account
 from taskmap.report.kernels import with_kernels
 from taskmap.report.presentation import Report
 from taskmap.targets.torch_threads import torch_threads
-from taskmap.util.gc_pause import collector_paused
+from taskmap.util.gc_pause import collector_frozen
 
 Array = NDArray[Any]
 
@@ -68,13 +68,14 @@ def _run(a: argparse.Namespace, request: Request | None) -> int:
     target, gpu = chosen(a.target, a.gpu)
     options = Options(target=target, gpu=gpu, isa=a.isa, profile=a.profile, tune_seconds=a.tune, cache_dir=folder_of(a))
     files = None if request is None else run_files(request)
-    model = load_model(a.model, options)
-    record: list[Compilation | Fallback] = []
-    if model.session is not None:
-        model.session.record = record
-    inputs, assumed = inputs_for(specs_of(model.inputs), Wanted(a.input, a.shape, dict(a.range), a.seed))
-    with saying_assumed(assumed):
-        outputs = model(inputs)
+    with collector_frozen():
+        model = load_model(a.model, options)
+        record: list[Compilation | Fallback] = []
+        if model.session is not None:
+            model.session.record = record
+        inputs, assumed = inputs_for(specs_of(model.inputs), Wanted(a.input, a.shape, dict(a.range), a.seed))
+        with saying_assumed(assumed):
+            outputs = model(inputs)
     first = time.perf_counter() - began
     for _ in range(a.warmup):
         model(inputs)
@@ -104,7 +105,7 @@ def _run(a: argparse.Namespace, request: Request | None) -> int:
         if report is not None:
             print(f"\n{report}")
     if request is not None and files is not None:
-        with collector_paused():
+        with collector_frozen():
             keep(request, files, model, compiled, inputs)
     return int(not all(v.equal for v in verdicts) or (layers is not None and layers.first is not None))
 
