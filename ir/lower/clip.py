@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from taskmap.ir import nodes as ir
 from taskmap.ir.builder import Builder
-from taskmap.ir.construct import as_expr, const, index, minimum, select, static_size
+from taskmap.ir.construct import as_expr, const, index, minimum, select
 from taskmap.ir.types import i32
 
 Offsets = Callable[[ir.Expr], tuple[Sequence[ir.Expr], Sequence[ir.Expr]]]
@@ -45,9 +45,8 @@ def _inside(s: ir.Move, at: Offsets, e: ir.Expr) -> ir.Expr:
     test = as_expr(True)
     for r, indices in zip((s.dst, s.src), at(e), strict=True):
         if _ends(r):
-            for i, size, extent in zip(indices, r.buffer.shape, r.shape, strict=True):
-                if not (static_size(size) == 1 and static_size(extent) == 1):
-                    test = test & (i < size)
+            for i, size in zip(indices, r.buffer.shape, strict=True):
+                test = test & (i < size)
     return test
 
 

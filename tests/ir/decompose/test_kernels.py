@@ -130,6 +130,13 @@ def test_cores(shape: tuple[int, int, int]) -> None:
     multiply(cores(MatMul(M, N, K)), shape)
 
 
+@pytest.mark.parametrize("shape", [(9, 5, 1), (1, 17, 1), (17, 1, 5)])
+def test_edges_of_operands_read_from_global_memory(shape: tuple[int, int, int]) -> None:
+    """Also of those with a single row or column, at sizes known when the kernel is made."""
+    tree = MatMul(*shape).tile(8, 16).to(BLOCK).accumulate_in(REGISTER).split(4)
+    multiply(tree.tile(2, 2).to(THREAD).split(2).tile(1, 1).split(1).done(), shape)
+
+
 @pytest.mark.parametrize("dtype", [f64, i32])
 def test_other_types(dtype: Any) -> None:
     multiply(simt(MatMul(M, N, K, a=dtype, b=dtype, c=dtype)), (9, 17, 6))
