@@ -181,36 +181,42 @@ class _Winograd:
         products = b.allocate("products", f32, (self.sizes.positions * stored, width))
         groups = [(config.tile.vectors, self.lanes)]
         side = self.sizes.form.inputs
+        channels = self.sizes.channels
+        parts = -(-channels // CHAIN) if channels > UNSPLIT else 1
         with b.loop("position", self.sizes.positions) as position:
             values.bind(position, self.sizes.positions)
-            inside = values.nested()
+            if parts > 1:
+                self.clear(values.nested(), products, position * stored)
+            # All tiles take one part of the sum before the next: its weights are then in the nearest cache.
+            with b.loop("part", parts) as part:
+                inside = values.nested()
+                inside.bind(part, parts)
+                begin = inside.simplifier(part * CHAIN)
+                length = inside.simplifier.dim(minimum(channels - begin, CHAIN if parts > 1 else channels))
 
-            def multiply(local: Inliner, first: Expr, height: int) -> None:
-                def left(at: Sequence[Expr], i: Expr, deep: Inliner) -> Expr:
-                    return transformed[position, deep.simplifier((first + i) * self.sizes.channels + at[0])]
+                def multiply(local: Inliner, first: Expr, height: int) -> None:
+                    def left(at: Sequence[Expr], i: Expr, deep: Inliner) -> Expr:
+                        return transformed[position, deep.simplifier((first + i) * channels + begin + at[0])]
 
-                def right(at: Sequence[Expr], j: Expr, deep: Inliner) -> Expr:
-                    return self.found.weights[panel, position // side, position % side, at[0], j]
+                    def right(at: Sequence[Expr], j: Expr, deep: Inliner) -> Expr:
+                        channel = deep.simplifier(begin + at[0])
+                        return self.found.weights[panel, position // side, position % side, channel, j]
 
-                row = local.simplifier(position * stored + first)
-                chain = CHAIN if self.sizes.channels > UNSPLIT else 0
-                if chain:
-                    self.clear(local, products, row, height)
-                emit_tile(
-                    *(b, local, height, groups, [self.sizes.channels], left, right, products, f32),
-                    row=row, chain=chain,
-                )  # fmt: skip
+                    row = local.simplifier(position * stored + first)
+                    tile = (b, local, height, groups, [length], left, right, products, f32)
+                    emit_tile(*tile, row=row, add=parts > 1)
 
-            self.each_tile(inside, live, multiply)
+                self.each_tile(inside, live, multiply)
         self.transform_outputs(values.nested(), block, products, stored, panel, columns)
 
-    def clear(self, values: Inliner, products: Buffer, row: Expr, height: int) -> None:
-        """products[row : row + height] = 0"""
-        with self.b.loop("cleared", height) as i:
-            values.bind(i, height)
+    def clear(self, values: Inliner, products: Buffer, first: Expr) -> None:
+        """The products of one position, whose rows begin with ``first``, become 0."""
+        tiles = self.config.tiles
+        with self.b.loop("cleared", tiles) as i:
+            values.bind(i, tiles)
             vector_loop(
                 *(self.b, "clear", self.found.width, self.lanes, values.nested()),
-                lambda j, *_: self.b.store(products, (row + i, j), const(0, f32)),
+                lambda j, *_: self.b.store(products, (first + i, j), const(0, f32)),
             )
 
     def each_tile(self, values: Inliner, live: Dim, multiply: TileBody) -> None:
