@@ -18,7 +18,7 @@ NEEDED = (
 )  # fmt: skip
 TABLE = "ir/isa/table.py"
 FRAGMENTS = "tests/ir/isa/test_instruction_fragments.py"
-TYPES = "from taskmap.ir.types import ALL_DTYPES, DType, f32, f64"
+TYPES = "from taskmap.ir.types import ALL_DTYPES, DType, f32, f64, i32"
 
 
 def test_the_page(tmp_path: Path) -> None:
@@ -28,7 +28,7 @@ def test_the_page(tmp_path: Path) -> None:
 
 def test_the_entry_in_the_table_is_checked(followed: Path) -> None:
     """The page's entry for a CPU is added, and the generic test run on it."""
-    assert passed(followed, "mla_i32x4", "tests/ir/isa/test_instructions.py") == 4
+    assert passed(followed, "mla_i64x2", "tests/ir/isa/test_instructions.py") == 4
 
 
 def test_the_instruction_of_a_gpu_is_checked(followed: Path) -> None:
@@ -44,7 +44,7 @@ def test_the_page_holds_once_it_was_followed(followed: Path) -> None:
     assert passed(followed, "test_the_page and not once", "tests/ir/isa/test_add_an_instruction.py") == 1
     changed = [followed / name for name in (TABLE, "ir/isa/mma.py", FRAGMENTS)]
     texts = [path.read_text(encoding="utf-8") for path in changed]
-    added = ('"mla_i32x4"', "_mma(16, 8, 8, f64", '("m16n8k8", 64)')
+    added = ('"mla_i64x2"', "_mma(16, 8, 8, f64", '("m16n8k8", 64)')
     assert [text.count(n) for text, n in zip(texts, added, strict=True)] == [1, 1, 2]
     follow(followed)
     assert [path.read_text(encoding="utf-8") for path in changed] == texts
@@ -63,7 +63,7 @@ def follow(checkout: Path) -> None:
     entry, device, twin, of_gpu, of_a, of_b = blocks(PAGE, "python entry", "cuda", "c")
     table = checkout / TABLE
     text = table.read_text(encoding="utf-8")
-    table.write_text(text.replace(f"{TYPES}\n", f"{TYPES}, i32\n"), encoding="utf-8")
+    table.write_text(text.replace(f"{TYPES}\n", f"{TYPES}, i64\n"), encoding="utf-8")
     add(table, entry, after="CPU_INSTRUCTIONS: tuple", before="\n)\n")
     add(checkout / "ir" / "isa" / "mma.py", of_gpu, after="MMA: tuple", before="\n)\n")
     add(checkout / "backend" / "cuda" / "device" / "mma.cuh", device)

@@ -175,7 +175,7 @@ def test_a_product_of_bytes_is_found() -> None:
 
 def test_signed_bytes_are_not_taken_for_unsigned() -> None:
     choice = choose(bytes_product(8, 8, i8, i8), TARGET, TABLE)
-    assert choice.instructions == ()
+    assert {i.name for i in choice.instructions} == {"multiply_add_i32x8"}  # of bytes widened to i32
 
 
 def test_a_tile_of_rows_is_found_by_the_owners_of_its_operands() -> None:
@@ -237,7 +237,7 @@ def test_a_statement_without_products_is_refused() -> None:
 def test_an_entry_brings_its_lowering() -> None:
     """An instruction that is added to the table is found, without a rule for it."""
     statement = bytes_product(16, 4, i8, i8)
-    assert choose(statement, TARGET, TABLE).instructions == ()
+    assert {i.name for i in choose(statement, TARGET, TABLE).instructions} == {"multiply_add_i32x16"}
     added = pairs(i8, i8, i32, 16, 4)
     assert choose(statement, TARGET, (*TABLE, added)).instructions == (added,)
 

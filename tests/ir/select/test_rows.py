@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from taskmap.ir.isa.table import CPU_INSTRUCTIONS, INSTRUCTIONS
 from taskmap.ir.select.rows import Piece, copy_pieces, product_pieces
 from taskmap.ir.target import cpu_target
-from taskmap.ir.types import DType, bf16, boolean, e4m3, f32, f64, i8, i32, u8
+from taskmap.ir.types import DType, bf16, boolean, e4m3, f32, f64, i8, i32, i64, u8
 from tests.ir.select.entries import pairs
 
 ISAS = {"avx512": 64, "avx2": 32, "generic": 16}
@@ -54,7 +54,7 @@ def test_operands_of_other_types_are_converted() -> None:
 
 def test_types_without_instructions_are_scalar() -> None:
     target = cpu_target("avx512", 1)
-    assert product_pieces(7, i8, i8, i32, target, INSTRUCTIONS) == (Piece(0, 7, 1),)
+    assert product_pieces(7, i8, i8, i64, target, INSTRUCTIONS) == (Piece(0, 7, 1),)
     assert copy_pieces(9, e4m3, f32, target, CPU_INSTRUCTIONS) == (Piece(0, 9, 1),)
     assert copy_pieces(0, f32, f32, target, CPU_INSTRUCTIONS) == ()
     assert copy_pieces(16, boolean, boolean, target, CPU_INSTRUCTIONS)[0].lanes == 16
