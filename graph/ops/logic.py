@@ -38,6 +38,14 @@ def bitwise(op: str, x: Operand, y: Operand) -> Node:
     return pointwise(f"bitwise_{op}", (x, y), lambda a, b: binary(op, a, b))
 
 
+def shift(op: str, x: Node, places: Operand) -> Node:
+    """The bits of integers moved by a fixed number of ``places``, left ("shl") or right ("shr"), where signed ones
+    keep their sign. Raises UnsupportedError for places that are a tensor, negative, or not fewer than the bits."""
+    if not x.dtype.is_int or not isinstance(places, int) or not 0 <= places < x.dtype.bits:
+        raise UnsupportedError(f"a shift of {x.dtype} by {places if isinstance(places, int) else 'a tensor'}")
+    return pointwise(op, (x,), lambda e: binary(op, e, const(places, e.dtype)))
+
+
 def bitwise_not(x: Node) -> Node:
     """Every bit flipped; logical not for bools."""
     return pointwise("bitwise_not", (x,), lambda a: unary("not", a))

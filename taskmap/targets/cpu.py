@@ -21,6 +21,7 @@ from taskmap.backend.store.key import KernelSource
 from taskmap.backend.store.objects import KernelStore
 from taskmap.graph.passes import GraphPass
 from taskmap.graph.passes.integer_sums import IntegerSums
+from taskmap.graph.passes.narrow_weights import NarrowWeights
 from taskmap.graph.passes.weight_packing import PackWeights
 from taskmap.graph.passes.winograd import TransformWeights
 from taskmap.ir.nodes import Kernel
@@ -52,14 +53,16 @@ class CpuPlatform:
 
     @property
     def graph_passes(self) -> tuple[GraphPass, ...]:
-        """Dequantised tensors are multiplied as integers. Weights of convolutions that minimal filtering computes
-        faster are transformed. The others are packed in panels as wide as the target's micro-kernels, and in groups
-        that its instructions multiply."""
+        """Dequantised tensors are multiplied as integers, and few rows with weights as narrow as they are stored.
+        Weights of convolutions that minimal filtering computes faster are transformed. The others are packed in panels
+        as wide as the target's micro-kernels, and in groups that its instructions multiply."""
         together, filled = (partial(of, target=self.target) for of in (packed_together, packed_filled))
-        pack = PackWeights(partial(packed_width, target=self.target), together=together, filled=filled)
+        width = partial(packed_width, target=self.target)
+        integers, narrow = IntegerSums(), NarrowWeights(width)
+        pack = PackWeights(width, together=together, filled=filled)
         if not self.options.winograd:
-            return IntegerSums(), pack
-        return IntegerSums(), TransformWeights(partial(choose_form, target=self.target)), pack
+            return integers, narrow, pack
+        return integers, narrow, TransformWeights(partial(choose_form, target=self.target)), pack
 
     def generate(self, kernel: Kernel) -> KernelSource:
         """The C of a lowered kernel, without its note, which may contain the model's names of sizes: equal kernels must

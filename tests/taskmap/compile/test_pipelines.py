@@ -11,6 +11,7 @@ import pytest
 
 from taskmap.graph.passes import PASSES
 from taskmap.graph.passes.integer_sums import IntegerSums
+from taskmap.graph.passes.narrow_weights import NarrowWeights
 from taskmap.graph.passes.weight_packing import WEIGHTS_CHANNELS_LAST, PackWeights
 from taskmap.graph.passes.winograd import TransformWeights
 from taskmap.ir.lower.pipeline import pipeline
@@ -19,12 +20,14 @@ from taskmap.ir.target import cpu_target, cuda_target
 from taskmap.schedules import choose_form, packed_width
 
 PAGE = Path(__file__).parents[3] / "docs" / "passes.md"
+WIDTH = partial(packed_width, target=cpu_target("avx512", 1))
 PIPELINES: dict[str, tuple[Pass[Any], ...]] = {
     "graph": PASSES,
     "graph-cpu": (
         IntegerSums(),
+        NarrowWeights(WIDTH),
         TransformWeights(partial(choose_form, target=cpu_target("avx512", 1))),
-        PackWeights(partial(packed_width, target=cpu_target("avx512", 1))),
+        PackWeights(WIDTH),
     ),
     "graph-gpu": (WEIGHTS_CHANNELS_LAST,),
     "cpu": pipeline(cpu_target("avx512", 1)),

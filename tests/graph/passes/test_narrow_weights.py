@@ -1,0 +1,95 @@
+"""Weights computed from constant bytes move into products of few rows, with the same values and fewer bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from taskmap.graph.build import elementwise
+from taskmap.graph.nodes import Graph, Node
+from taskmap.graph.ops.arithmetic import mul, sub
+from taskmap.graph.ops.join import stack
+from taskmap.graph.ops.matmul import mm
+from taskmap.graph.ops.pointwise import to_dtype
+from taskmap.graph.ops.views import permute, reshape
+from taskmap.graph.passes.narrow_weights import NarrowWeights
+from taskmap.graph.reference import run
+from taskmap.ir.construct import binary, const, static_size
+from taskmap.ir.nodes import Dim
+from taskmap.ir.types import DType, bf16, f32, i8, u8
+
+Array = NDArray[Any]
+N, K = 96, 128
+
+
+def given(*tensors: tuple[tuple[int, ...], DType]) -> list[Node]:
+    return [Node("input", (), shape, dtype, attrs={"index": i}) for i, (shape, dtype) in enumerate(tensors)]
+
+
+def width(m: Dim, n: Dim, dtype: DType, *, channels: Dim = 0) -> int:
+    return 64
+
+
+def narrowed(inputs: list[Node], out: Node) -> tuple[Graph, Graph, int]:
+    """The graph before and after, and the bytes of constants that the product reads afterwards."""
+    graph = Graph(inputs, [out], {}, frozenset(range(1, len(inputs))))
+    made = NarrowWeights(width).run(graph)
+    product = made.outputs[0]
+    assert product is not None
+    return graph, made, sum(size(n) * n.dtype.bytes for n in product.inputs[1:])
+
+
+def size(node: Node) -> int:
+    return int(np.prod([static_size(n) or 0 for n in node.shape]))
+
+
+def by_channel(dtype: DType) -> tuple[list[Node], Node]:
+    """Bytes with a scale for each column."""
+    x, q, s = inputs = given(((2, K), dtype), ((N, K), i8), ((N, 1), dtype))
+    return inputs, mm(x, permute(mul(to_dtype(q, dtype), s), (1, 0)))
+
+
+def by_group(dtype: DType) -> tuple[list[Node], Node]:
+    """Two numbers in a byte, with a scale and a zero point for each 32 of a column."""
+    x, q, s, z = inputs = given(((2, K), dtype), ((N, K // 2), u8), ((N, K // 32, 1), dtype), ((N, K // 32, 1), dtype))
+    low = elementwise("and", [q], lambda e: binary("and", e, const(15, u8)), u8)
+    high = elementwise("shr", [q], lambda e: binary("shr", e, const(4, u8)), u8)
+    parts = reshape(stack([low, high], 2), (N, K // 32, 32))
+    return inputs, mm(x, permute(reshape(mul(sub(to_dtype(parts, dtype), z), s), (N, K)), (1, 0)))
+
+
+def arrays_for(inputs: list[Node]) -> list[Array]:
+    rng = np.random.default_rng()
+    made = []
+    for node in inputs:
+        shape = tuple(static_size(n) or 0 for n in node.shape)
+        if node.dtype.is_float:
+            made.append(rng.integers(-64, 64, shape).astype(np.float32) / 16)
+        else:
+            made.append(rng.integers(0, 256, shape).astype(np.uint8).view(np.uint8 if node.dtype == u8 else np.int8))
+    return made
+
+
+@pytest.mark.parametrize("dtype", [f32, bf16], ids=str)
+@pytest.mark.parametrize(("build", "most"), [(by_channel, 1.3), (by_group, 0.9)])
+def test_values_are_the_same(build: Any, most: float, dtype: DType) -> None:
+    inputs, out = build(dtype)
+    graph, made, read = narrowed(inputs, out)
+    assert read <= most * N * K * 4 / 3
+    arrays = arrays_for(inputs)
+    np.testing.assert_array_equal(run(made, arrays)[0], run(graph, arrays)[0])
+
+
+def test_products_of_many_rows_keep_their_weights() -> None:
+    x, q = given(((64, K), f32), ((K, N), i8))
+    graph, made, _ = narrowed([x, q], mm(x, to_dtype(q, f32)))
+    assert made.outputs == graph.outputs
+
+
+def test_weights_that_are_no_narrower_stay() -> None:
+    x, w = given(((1, K), f32), ((K, N), f32))
+    graph, made, _ = narrowed([x, w], mm(x, mul(w, 2.0)))
+    assert made.outputs == graph.outputs
