@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from taskmap.errors import InputError
-from taskmap.graph.importers.onnx.strings import StringTable
+from taskmap.graph.importers.onnx.strings import STRINGS, StringTable
 from taskmap.onnx.engines import by_definition
 from taskmap.onnx.model import load_model
 from tests.onnx.models import FLOAT, INT64, model
@@ -168,3 +168,24 @@ def test_the_table_gives_up_what_no_model_holds() -> None:
     assert table.texts(own).tolist() == ["red", "green"]
     again = table.numbers(text("w3"))
     assert int(again[0]) not in numbers.tolist()
+
+
+def test_strings_of_the_model_outlive_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The host's results on a model's own strings are known when the model is read, however many strings follow."""
+    nodes = [
+        helper.make_node("StringConcat", ["a", "b"], ["own"]),
+        helper.make_node("Gather", ["own", "i"], ["y"]),
+        helper.make_node("Identity", ["x"], ["z"]),
+    ]
+    stored = {"a": text("one", "two"), "b": text("-1", "-2")}
+    proto = model(nodes, {"i": (INT64, ["n"]), "x": (STRING, ["m"])}, ["y", "z"], stored)
+    run = load_model(proto)
+    monkeypatch.setattr(STRINGS, "_most", 10)
+    held = set()
+    for first in range(0, 200, 50):
+        words = text(*(f"w{i}" for i in range(first, first + 50)))
+        y, z = run(np.array([1, 0, 1]), words)
+        assert y.tolist() == ["two-2", "one-1", "two-2"]
+        assert z.tolist() == words.tolist()
+        held.add(len(STRINGS))
+    assert len(held) == 1
