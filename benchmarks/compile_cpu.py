@@ -1,8 +1,9 @@
-"""CPU seconds of a first run of an ONNX file with an empty kernel store: of Python, and of the C compilers it starts.
+"""CPU seconds of a first run of an ONNX file with an empty kernel store: of Python, and of the C compilers it starts;
+and its wall time.
 
-User seconds change little with other work on the machine. The compiler's trial, which runs once per machine, is made
-beforehand. "before" is another checkout of taskmap, run in turns with this one. "imports" also runs in turns:
-the time for Python to import torch and onnx, which every first run needs.
+User seconds change little with other work on the machine; wall time does. The compiler's trial, which runs once per
+machine, is made beforehand. "before" is another checkout of taskmap, run in turns with this one. "imports" also runs in
+turns: the time for Python to import torch and onnx, which every first run needs.
 
 python -m benchmarks.compile_cpu [--models ...] [--rounds N] [--files FOLDER] [--before CHECKOUT]
 """
@@ -15,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 from benchmarks.models import MODELS
@@ -23,6 +25,7 @@ from benchmarks.support.harness import Spread
 from benchmarks.support.report import Report, parser, start
 
 ROOT = Path(__file__).parent.parent
+_PARTS = ("Python", "C", "wall")
 LONGEST = 600
 """Seconds after which a process is ended."""
 TRIAL = "from taskmap.cli import main\nmain(['env'])\n"
@@ -37,21 +40,23 @@ atexit.register(report)
 """
 
 
-def seconds(program: str, words: list[str], checkout: Path, cache: Path) -> tuple[float, float]:
-    """User seconds of a Python process and of its child processes. Raises RuntimeError if it fails.
+def seconds(program: str, words: list[str], checkout: Path, cache: Path) -> tuple[float, float, float]:
+    """User seconds of a Python process and of its children, and its wall time. Raises RuntimeError if it fails.
 
     Bytecode is kept in the folder above ``cache``, regardless of the environment, as for an installed package.
     """
     environment = {**os.environ, "TASKMAP_CACHE_DIR": str(cache), "TQDM_DISABLE": "1", "PYTHONPATH": str(checkout)}
     environment |= {"PYTHONPYCACHEPREFIX": str(cache.parent / "bytecode"), "PYTHONDONTWRITEBYTECODE": ""}
+    began = time.perf_counter()
     done = subprocess.run(
         [sys.executable, "-c", COUNTED + program, *words],
         cwd=checkout, env=environment, capture_output=True, text=True, check=False, timeout=LONGEST,
     )  # fmt: skip
     if done.returncode != 0:
         raise RuntimeError(done.stderr.strip()[-500:])
+    wall = time.perf_counter() - began
     own, children = json.loads(done.stderr.strip().splitlines()[-1])
-    return own, children
+    return own, children, wall
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -63,7 +68,7 @@ def main(argv: list[str] | None = None) -> int:
     cli.add_argument("--before", type=Path, help="another checkout of taskmap, to compare with")
     arguments = cli.parse_args(argv)
     checkouts = {"now": ROOT} | ({"before": arguments.before.resolve()} if arguments.before else {})
-    header = ("model, user s", *(f"{name}, {part}" for name in checkouts for part in ("Python", "C")), "imports")
+    header = ("model, user s", *(f"{name}, {part}" for name in checkouts for part in _PARTS), "imports")
     report = Report("compile_cpu", start(arguments), header)
     with tempfile.TemporaryDirectory(prefix="taskmap-bench-") as folder:
         top = Path(folder)
@@ -72,7 +77,7 @@ def main(argv: list[str] | None = None) -> int:
             seconds(TRIAL, [], checkout, top / name)
         for model in arguments.models:
             file = exported(model, arguments.seed, arguments.small, arguments.files or top / "files")
-            found: dict[str, list[tuple[float, float]]] = {name: [] for name in (*checkouts, "imports")}
+            found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in (*checkouts, "imports")}
             for number in range(arguments.rounds + 1):
                 for name, checkout in checkouts.items():
                     cache = top / f"{name}-{number}"
