@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from taskmap.util.gc_pause import collector_paused
+from taskmap.util.gc_pause import collector_frozen, collector_paused
 
 
 def test_the_collector_rests_inside_and_works_after() -> None:
@@ -36,3 +36,15 @@ def test_pauses_nest() -> None:
             pass
         assert not gc.isenabled()
     assert gc.isenabled()
+
+
+def test_what_a_command_makes_is_left_out_of_later_collections() -> None:
+    frozen = gc.get_freeze_count()
+    try:
+        with collector_frozen():
+            made = [[number] for number in range(100)]
+        assert gc.isenabled()
+        assert gc.get_freeze_count() >= frozen + len(made)
+        assert not any(item is made for item in gc.get_objects())
+    finally:
+        gc.unfreeze()
