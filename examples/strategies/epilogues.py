@@ -2,6 +2,8 @@
 lanes of a warp write half of each sector; or by way of shared memory, so that they write whole rows. Padding keeps the
 rows of the buffer in different banks."""
 
+from collections.abc import Callable
+
 from taskmap.decompose import BLOCK, REGISTER, SHARED, WARP, MatMul, Strategy
 from taskmap.ir.nodes import Dim
 from taskmap.ir.types import f16
@@ -22,9 +24,8 @@ def without_padding(store: Strategy) -> Strategy:
     return store.move("src", SHARED).done()
 
 
-def epilogues(m: Dim, n: Dim, k: Dim, store: object = straight) -> Strategy:
+def epilogues(m: Dim, n: Dim, k: Dim, store: Callable[[Strategy], Strategy] = straight) -> Strategy:
     """c = a @ b in f16, with one of the epilogues above."""
-    assert callable(store)
     return (
         MatMul(m, n, k, a=f16, b=f16, c=f16)
         .tile(64, 64).to(BLOCK)

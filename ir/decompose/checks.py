@@ -41,7 +41,8 @@ def cuts(tree: Tree, sizes: Sequence[Any]) -> tuple[Cut, ...]:
 
 
 def _cut(tree: Tree, word: str, axis: str, size: Any) -> Cut:
-    width, stride = size if isinstance(size, tuple) and len(size) == 2 else (size, 0)
+    pair: tuple[Any, Any] = size if isinstance(size, tuple) and len(size) == 2 else (size, 0)
+    width, stride = pair
     if not all(isinstance(n, int) and not isinstance(n, bool) for n in (width, stride)) or width < 1:
         raise refusal(word, tree, f"{size!r} is not the size of a tile.", "Give an int, or (width, stride).")
     if stride and (stride < width or stride % width):

@@ -210,7 +210,7 @@ class Primitives:
         order. The workers are those of the level at which the operand was put there; see ``mapping_of``."""
         return mapping_of(self._tree(), operand)
 
-    def kernel(self, name: str = "", **sizes: int) -> Kernel:
+    def kernel(self, name: str = "", /, **sizes: int) -> Kernel:
         """The kernel that the tree means, on its operands in order; for ``taskmap.build`` and ``taskmap.simulate``.
 
         sizes: values for symbolic sizes, by name; the others remain arguments. Raises ScheduleError for a tree that is
