@@ -56,6 +56,11 @@ class Sizes:
         return self.one_sum and self.k is not None and static_size(self.m) is not None
 
 
+PANEL_BYTES = 350_000
+"""The most bytes of a k-block of a panel, which takes at most a third of the second-level cache, too: each tile reads
+all of it again, and the pages of a larger one are more than a first-level TLB holds (64 to 96, of 4 KiB)."""
+
+
 @dataclass(frozen=True, slots=True)
 class MatmulConfig:
     """``tile``: the register tile. ``rows``: rows of A multiplied with one panel before the next. ``k_blocks``: the
@@ -103,10 +108,11 @@ def validity(config: MatmulConfig, sizes: Sizes, target: Target) -> str | None:
 
 
 def registers(tile: Tile, target: Target) -> int:
-    """Vector registers of a tile: its sums, a row of B if it is used more than once, and an element of A if the
-    instruction set cannot broadcast from memory."""
+    """Vector registers of a tile: its sums, a row of B if it is used more than once, and an element of A. Compilers
+    broadcast that into a register, also where AVX-512 could broadcast from memory: a tile of 7 × 4, which leaves no
+    register for it, keeps a sum on the stack."""
     row = tile.vectors if tile.rows > 1 else 0
-    return tile.rows * tile.vectors + row + (target.vector_bytes < 64)
+    return tile.rows * tile.vectors + row + 1
 
 
 def default(sizes: Sizes, target: Target) -> MatmulConfig:
@@ -117,8 +123,7 @@ def default(sizes: Sizes, target: Target) -> MatmulConfig:
         tile = _fitting_tile(-(-sizes.packed // lanes), sizes, target)
     parts = 1
     if sizes.k is not None and sizes.can_cut:
-        # A k-block of a panel takes at most a third of the second-level cache.
-        deepest = target.l2 // 3 // (tile.vectors * lanes * sizes.bytes)
+        deepest = min(target.l2 // 3, PANEL_BYTES) // (tile.vectors * lanes * sizes.bytes)
         parts = -(-sizes.k // deepest)
     return MatmulConfig(tile, _balanced_rows(tile, parts, sizes, target), parts)
 

@@ -41,7 +41,7 @@ class Tile:
 
 
 _TILES = {
-    64: (Tile(8, 3), Tile(6, 4), Tile(7, 4), Tile(9, 3), Tile(12, 2), Tile(14, 2), Tile(24, 1)),
+    64: (Tile(8, 3), Tile(6, 4), Tile(9, 3), Tile(12, 2), Tile(14, 2), Tile(24, 1)),
     32: (Tile(6, 2), Tile(4, 3), Tile(12, 1)),
     16: (Tile(6, 2), Tile(4, 3), Tile(12, 1)),
 }
@@ -60,7 +60,7 @@ def tile_cost(extent: int, columns: int, tile: Tile, lanes: int) -> float:
     """
 
     def step(rows: int, vectors: int) -> float:
-        return max(rows * vectors + 0.5 * (rows + 2 * vectors), 10)
+        return max(rows * vectors + 0.5 * (rows + vectors), 10)
 
     def strip(rows: int) -> float:
         whole, rest = divmod(columns, tile.vectors * lanes)

@@ -62,10 +62,10 @@ def test_the_default_is_what_is_used_untuned() -> None:
 @pytest.mark.parametrize(
     ("config", "why"),
     [
-        (AttentionConfig(0, 128, Tile(7, 4)), "at least 1"),
-        (AttentionConfig(128, 128, Tile(8, 4)), "takes 36 registers, but there are 32"),
-        (AttentionConfig(129, 128, Tile(7, 4)), "there are 128 queries, not 129"),
-        (AttentionConfig(128, 129, Tile(7, 4)), "there are 128 keys, not 129"),
+        (AttentionConfig(0, 128, Tile(6, 4)), "at least 1"),
+        (AttentionConfig(128, 128, Tile(8, 4)), "takes 37 registers, but there are 32"),
+        (AttentionConfig(129, 128, Tile(6, 4)), "there are 128 queries, not 129"),
+        (AttentionConfig(128, 129, Tile(6, 4)), "there are 128 keys, not 129"),
     ],
 )
 def test_a_configuration_that_does_not_fit_is_refused(config: AttentionConfig, why: str) -> None:
@@ -78,17 +78,17 @@ def test_a_configuration_that_does_not_fit_is_refused(config: AttentionConfig, w
 
 def test_keys_that_no_stack_holds_are_refused() -> None:
     long = AttentionProblem(1, 1, 1, 64, 16384, 64, 64, (f32, f32))
-    assert long.read("queries=64, keys=256, tile=7x4v", AVX512) is not None
-    assert long.read("queries=64, keys=16384, tile=7x4v", AVX512) is None
+    assert long.read("queries=64, keys=256, tile=6x4v", AVX512) is not None
+    assert long.read("queries=64, keys=16384, tile=6x4v", AVX512) is None
 
 
 def test_what_comes_first_is_not_masked_for_nothing() -> None:
     whole, causal = (AttentionProblem(1, 2, 2, 256, 256, 64, 64, (f32, f32), c) for c in (False, True))
-    config = AttentionConfig(64, 64, Tile(7, 4))
+    config = AttentionConfig(64, 64, Tile(6, 4))
     assert causal.cycles(config, AVX512) < 0.75 * whole.cycles(config, AVX512)
 
 
-@pytest.mark.parametrize("text", ["", "queries=8, keys=8", "queries=8, keys=8, tile=7x4v\n"])
+@pytest.mark.parametrize("text", ["", "queries=8, keys=8", "queries=8, keys=8, tile=6x4v\n"])
 def test_text_that_says_no_configuration_is_none(text: str) -> None:
     assert read_config(text) is None
     assert BERT.read(text, AVX512) is None
