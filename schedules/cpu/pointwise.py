@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
-from operator import add
 
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import index, product, static_size
@@ -256,7 +254,10 @@ def work(task: Task, shape: Sequence[Dim]) -> Dim:
         counts[each] = counts.get(each, 0) + times
     if counts.keys() <= {1} and (known := static_size(size)) is not None:
         return max(counts.get(1, 0), known)
-    return reduce(add, (product([each, times]) for each, times in counts.items()))
+    total: Dim = 0
+    for each, times in counts.items():
+        total = total + product([each, times])
+    return total
 
 
 def _smaller(a: Dim, b: Dim) -> Dim:
