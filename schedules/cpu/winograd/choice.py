@@ -23,7 +23,7 @@ from taskmap.schedules.cpu.winograd.cost import STREAM_BYTES, winograd_cycles
 _problem: Callable[..., Any] = lazily("taskmap.schedules.cpu.convolution.problem", "ConvolutionProblem")
 
 _FEWEST_CHANNELS = 16
-_GAIN = 0.8
+_GAIN = 0.85
 """The part of a direct convolution's cycles below which a form is chosen: transformed weights take up to four times the
 memory."""
 _ASSUMED = 56

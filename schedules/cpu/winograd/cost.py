@@ -35,7 +35,7 @@ _ADD = 2.0
 """Cycles of adding a vector of partial sums to the others."""
 
 
-STREAM_BYTES = 2.0
+STREAM_BYTES = 3.0
 """Bytes per cycle of weights that come from beyond the private caches: those of the other layers displace them between
 two calls. A core that shares its memory with others reaches no more."""
 
