@@ -241,6 +241,8 @@ class Fusion:
         if home.kind not in ("pointwise", "reduce", "scatter"):
             return f"a {home.kind} kernel reads values at other positions from memory"
         members = set(part.nodes)
+        if any(n.attrs.get("stored") for n in part.nodes):
+            return "its values are stored, for another kernel to copy vectors from"
         if any(n in self.kept or any(u is not node and u not in members for u in self.users[n]) for n in part.nodes):
             return "its values are also read elsewhere"
         reads = [a for a in self.accesses.of(node) if a.source in members]

@@ -21,7 +21,7 @@ from taskmap.graph.passes.base import GraphPass
 from taskmap.graph.passes.byte_products import multiply_unsigned_by_signed, with_terms
 from taskmap.ir.analysis.contraction import Contraction, byte_factor, find_contraction, multiplies_bytes
 from taskmap.ir.analysis.simplify import Simplifier
-from taskmap.ir.construct import ceil_div, index, load, minimum, product, select, static_size
+from taskmap.ir.construct import ceil_div, const, index, load, minimum, product, select, static_size
 from taskmap.ir.nodes import Buffer, Cast, Dim, Expr, ExprLike, Load, Var
 from taskmap.ir.task import Compute, formal
 from taskmap.ir.types import DType
@@ -118,7 +118,11 @@ class PackWeights(GraphPass):
         weight = product.inputs[position]
         key = (weight, order)
         if key not in packed:
-            packed[key] = pack(weight, order)
+            whole = order
+            if bytes_only and node.inputs[position] not in constant and _has_gaps(weight, order):
+                weight = _whole_panels(weight, order)
+                whole = replace(order, columns=static_size(weight.shape[order.axis]) or order.columns)
+            packed[key] = pack(weight, whole)
             packed[key].origin = node.origin
         return with_terms(node, _reading(product, position, packed[key], order), terms)
 
@@ -207,6 +211,31 @@ def _channels_lie_apart(node: Node) -> bool:
     axis = 0 if static_size(weight.shape[1]) == 1 else 1
     pairs = (static_size(weight.shape[axis]) or 0) % 2 == 0  # an odd number of channels is never read in pairs
     return pairs and not node.attrs.get("transposed") and not _is_contiguous(weight, axis)
+
+
+def _has_gaps(weight: Node, order: PackOrder) -> bool:
+    """True if columns do not fill all panels, or terms all groups."""
+    (axis,) = order.others
+    return bool(order.columns % order.width or (static_size(weight.shape[axis]) or 0) % order.together)
+
+
+def _whole_panels(weight: Node, order: PackOrder) -> Node:
+    """``weight`` with zeros that fill its last panel and its last group, in memory: packing then copies vectors of
+    columns, because none is missing."""
+    given = [static_size(n) or 1 for n in weight.shape]
+    parts = [order.width if d == order.axis else order.together for d in range(len(given))]
+    shape = tuple(-(-n // part) * part for n, part in zip(given, parts, strict=True))
+
+    def element(w: Buffer) -> Callable[..., ExprLike]:
+        def at(*place: Expr) -> ExprLike:
+            value = w[tuple(minimum(i, n - 1) for i, n in zip(place, given, strict=True))]
+            for i, n in zip(place, given, strict=True):
+                value = select(i < n, value, const(0, w.dtype))
+            return value
+
+        return at
+
+    return define("fill_columns", [weight], shape, element, weight.dtype, stored=True)
 
 
 def _is_symbolic(node: Node) -> bool:
