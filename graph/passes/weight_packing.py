@@ -42,8 +42,6 @@ class PanelWidth(Protocol):
 PACK = "pack"
 """The operator of packed weights."""
 _SMALLEST = 1 << 12
-_TILE_CHANNELS = 16
-"""Channels of an image that are copied together into a tile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,20 +142,8 @@ class PackWeights(GraphPass):
         rows = product([node.shape[0], *node.shape[2:]]) if pointwise else node.shape[-1]
         rows = ceil_div(rows, stride[-1]) if transposed else rows
         channels = 0 if pointwise or transposed else weight.shape[1]
-        others = (*range(2, len(weight.shape)), 1 - axis)
-        types = node.inputs[0].dtype, weight.dtype
-        filled = self.filled(*types)
-        if groups == 1 and not transposed and filled > self.together(*types) and self._suits_tiles(node):
-            width = self.width(product([node.shape[0], *node.shape[2:]]), columns, node.dtype, together=2)
-            return 1, PackOrder(axis, others, columns, width, self.together(*types), filled)
         width = self.width(rows, columns, node.dtype, channels=channels)
-        return 1, PackOrder(axis, others, columns, width)
-
-    @staticmethod
-    def _suits_tiles(node: Node) -> bool:
-        """True if vectors of channels can be copied from the image to tiles."""
-        channels = static_size(node.inputs[1].shape[1]) or 0
-        return channels % _TILE_CHANNELS == 0 and node.inputs[0].shape[1] == node.inputs[1].shape[1]
+        return 1, PackOrder(axis, (*range(2, len(weight.shape)), 1 - axis), columns, width)
 
     def _matmul(self, node: Node, constant: set[Node]) -> tuple[int, PackOrder] | None:
         assert node.define is not None
