@@ -40,7 +40,7 @@ def tile_bf16(c: Array, a: Array, b: Array) -> Array:
     for k in range(0, a.shape[-1], 2):
         even = _multiply_add(even, a[:, k, None], b[k])
         odd = _multiply_add(odd, a[:, k + 1, None], b[k + 1])
-    one = np.float32(1)
+    one = np.ones((), np.float32)
     return _multiply_add(_flushed(c), _multiply_add(even, odd, one), one)
 
 

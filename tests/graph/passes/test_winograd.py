@@ -93,16 +93,22 @@ def test_other_convolutions_stay(graph: Graph) -> None:
 
 
 def test_a_choice_of_direct_convolution_is_kept_with_its_reason() -> None:
+    def direct(*_: object, **__: object) -> FormChoice:
+        return FormChoice(None, 0, "too small")
+
     graph = network()
-    made = TransformWeights(lambda *_: FormChoice(None, 0, "too small")).run(graph)
+    made = TransformWeights(direct).run(graph)
     assert str(made) == str(graph)
     assert made.remarks == {convolutions(graph)[0].id: "too small"}
     assert graph.remarks == {}
 
 
 def test_reasons_follow_the_node_through_packing() -> None:
+    def width(m: Dim, n: Dim, dtype: DType, *, channels: Dim = 0, together: int = 1) -> int:
+        return 16
+
     made = always(2, 4).run(network())
-    packed = PackWeights(lambda m, n, dtype, *, channels=0, together=1: 16).run(made)
+    packed = PackWeights(width).run(made)
     (node,) = convolutions(packed)
     assert packed.remarks[node.id] == "because"
     assert [n.op for n in packed.nodes() if n.op == "pack"] == []

@@ -19,6 +19,9 @@ if "avx_vnni" in HOST:
     SETTINGS.append({"features": "avx_vnni", "isa": "avx2"})
 settings = pytest.mark.parametrize("options", SETTINGS, ids=lambda options: options["features"])
 
+int_mm = torch._int_mm  # pyright: ignore[reportPrivateImportUsage]
+int8pack_mm = torch._weight_int8pack_mm  # pyright: ignore[reportPrivateImportUsage]
+
 
 def some_bytes(dtype: torch.dtype, *shape: int) -> Tensor:
     """Bytes of the whole range, the ends of it more often."""
@@ -44,7 +47,7 @@ class Quantised(nn.Module):
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         weight, scale = self.get_buffer("weight"), self.get_buffer("scale")
-        total = torch._int_mm(x, weight.t())
+        total = int_mm(x, weight.t())
         return total, total.float() * scale
 
 
@@ -70,7 +73,7 @@ def test_a_constant_operand(
 @pytest.mark.parametrize(("m", "k", "n"), [(100, 65, 90), (64, 64, 64), (2, 70, 60), (9, 1, 7)])
 def test_operands_that_are_packed_on_every_call(m: int, k: int, n: int, options: dict[str, str]) -> None:
     a, b = some_bytes(torch.int8, m, k), some_bytes(torch.int8, k, n)
-    product = compiled(torch._int_mm, options=options)
+    product = compiled(int_mm, options=options)
     for _ in range(2):
         assert torch.equal(product(a, b), exact(a, b))
         a, b = a.flip(0), b.flip(1)  # other values, same sizes: nothing is remembered
@@ -89,7 +92,7 @@ def test_a_symbolic_number_of_rows(options: dict[str, str]) -> None:
 @settings
 def test_a_product_with_itself(options: dict[str, str]) -> None:
     x = some_bytes(torch.int8, 80, 80)
-    got = compiled(lambda a: torch._int_mm(a, a), options=options)(x)
+    got = compiled(lambda a: int_mm(a, a), options=options)(x)
     assert torch.equal(got, exact(x, x))
 
 
@@ -97,7 +100,7 @@ def test_a_product_with_itself(options: dict[str, str]) -> None:
 @pytest.mark.parametrize(("m", "k", "n"), [(0, 8, 8), (8, 0, 8), (8, 8, 0)])
 def test_empty_operands(m: int, k: int, n: int, options: dict[str, str]) -> None:
     a, b = some_bytes(torch.int8, m, k), some_bytes(torch.int8, k, n)
-    assert torch.equal(compiled(torch._int_mm, options=options)(a, b), exact(a, b))
+    assert torch.equal(compiled(int_mm, options=options)(a, b), exact(a, b))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -105,7 +108,7 @@ def test_empty_operands(m: int, k: int, n: int, options: dict[str, str]) -> None
 def test_weights_of_bytes(rows: int, dtype: torch.dtype) -> None:
     """``_weight_int8pack_mm``: floats by bytes with a scale per column."""
     x, w, scales = torch.randn(rows, 256).to(dtype), some_bytes(torch.int8, 96, 256), torch.rand(96).to(dtype)
-    got = compiled(torch._weight_int8pack_mm)(x, w, scales)
+    got = compiled(int8pack_mm)(x, w, scales)
     want = x.double() @ w.double().T * scales.double()
     assert got.dtype == dtype
     error = (got.double() - want).abs().max() / want.abs().max()
