@@ -19,6 +19,23 @@ __all__ = [
     "MatMul", "Move", "Scope", "Strategy", "dim",
 ]  # fmt: skip
 
-KERNEL, BLOCK, WARPGROUP, WARP, THREAD = Level.KERNEL, Level.BLOCK, Level.WARPGROUP, Level.WARP, Level.THREAD
-CORE, LANES = Level.CORE, Level.LANES
-GLOBAL, SHARED, REGISTER = Scope.GLOBAL, Scope.SHARED, Scope.REGISTER
+KERNEL = Level.KERNEL
+"""All workers of a kernel."""
+BLOCK = Level.BLOCK
+"""A block of threads of a GPU."""
+WARPGROUP = Level.WARPGROUP
+"""Four warps of a GPU: 128 threads."""
+WARP = Level.WARP
+"""A warp of a GPU: 32 threads."""
+THREAD = Level.THREAD
+"""A thread of a GPU."""
+CORE = Level.CORE
+"""A core of a CPU, which runs one thread."""
+LANES = Level.LANES
+"""The lanes of a vector register of a CPU."""
+GLOBAL = Scope.GLOBAL
+"""Memory that all workers of a kernel see."""
+SHARED = Scope.SHARED
+"""Shared memory of a block of threads."""
+REGISTER = Scope.REGISTER
+"""Registers, distributed among the workers that hold them."""
