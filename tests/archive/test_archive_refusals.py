@@ -90,12 +90,15 @@ def test_truncated_anywhere(archive: Path, tmp_path: Path) -> None:
 
 
 def test_a_flipped_bit_is_noticed_or_changes_nothing(archive: Path, tmp_path: Path) -> None:
-    """Undetected changes are in unused bytes: dates and padding of the zip file."""
+    """Undetected changes are in unused bytes: dates and padding of the zip file, and padding between weights."""
     content, path = bytearray(archive.read_bytes()), tmp_path / "model.taskmap"
-    (want,) = taskmap.load(archive)(X)
+    model = taskmap.load(archive)
+    (want,) = model(X)
     draw = random.Random(0)
     file = ArchiveFile(archive)
-    places = [start + draw.randrange(size) for start, size in file.entries.values() for _ in range(8)]
+    parts = [place for name, place in file.entries.items() if name != WEIGHTS]
+    parts += [(file.entries[WEIGHTS][0] + w.offset, w.bytes) for w in model.manifest.weights]
+    places = [start + draw.randrange(size) for start, size in parts for _ in range(8)]
     vital = len(places)
     places += [draw.randrange(len(content)) for _ in range(20)] + [
         len(content) - 1 - draw.randrange(600) for _ in range(60)

@@ -20,7 +20,8 @@ static void tm_mixed_loop0_range(const void *data, i64 first, i64 end)
 void tm_mixed(const bf16 *restrict px_0, const i64 *restrict pat_1, const b8 *restrict pkeep_2, bf16 *restrict py_3, i8 *restrict pz_4, const i64 dn_5, int *error)
 {
   const struct tm_mixed_loop0_data s0 = {px_0, pat_1, pkeep_2, py_3, pz_4, error};
-  tm_parallel_1(tm_mixed_loop0_range, &s0, (dn_5 / 16LL));
+  if ((20000LL <= (dn_5 * 12LL))) tm_parallel_1(tm_mixed_loop0_range, &s0, (dn_5 / 16LL));
+  else tm_mixed_loop0_range(&s0, 0, (dn_5 / 16LL));
   for (i64 vtail_12 = 0; vtail_12 < (dn_5 - ((dn_5 / 16LL) * 16LL)); vtail_12++) {
     const int keep_13 = pkeep_2[(vtail_12 + ((dn_5 / 16LL) * 16LL))];
     const i64 at_14 = pat_1[(vtail_12 + ((dn_5 / 16LL) * 16LL))];

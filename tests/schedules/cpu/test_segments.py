@@ -150,7 +150,8 @@ def test_symbolic_sizes() -> None:
         fused([relu(cat([tensor(2, 3, n), tensor(2, 5, n), tensor(2, 1, n)], 1))], name="middle"),
         fused([stack([tensor(n, m), tensor(n, m), tensor(n, m)], 2)], name="stack"),
     ]
-    assert [choices(t) for t in (tasks[0], tasks[1], tasks[3])] == [0, 0, 0]
+    # The comparison decides once per call whether the work is worth sharing among threads.
+    assert [choices(t) for t in (tasks[0], tasks[1], tasks[3])] == [1, 1, 1]
     check([case(t, n=n, m=m) for t in tasks for n, m in ((1, 1), (16, 33), (37, 2))])
 
 

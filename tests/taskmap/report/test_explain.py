@@ -106,7 +106,7 @@ def masked(table: str) -> str:
 
 
 def test_a_residual_block(golden: Callable[[str, str], None]) -> None:
-    report = explained(*block())
+    report = explained(*block(), options={"winograd": False})  # which computes less than the definition
     assert report.externs == ()
     assert [g.kind for g in report.graphs] == ["inference"]
     first, second = [g for g in report.groups if g.anchor.startswith("convolution")]
