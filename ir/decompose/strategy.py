@@ -9,6 +9,7 @@ After: the decompositions and refinements of Fireiron (Hagedorn et al., PACT 202
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Concatenate, ParamSpec
@@ -37,8 +38,9 @@ class Primitives:
 
     __slots__ = ()
 
+    @abstractmethod
     def _tree(self) -> Strategy:
-        raise NotImplementedError
+        """The tree that a primitive extends."""
 
     def tile(self, *sizes: Size) -> Strategy:
         """The spec on one tile after another; ``to`` gives each tile to a worker instead.

@@ -38,28 +38,26 @@ __all__ = [
 
 def _fma(dtype: DType, lanes: int, isa: str) -> Instruction:
     """A row of an outer product, fused if the target has a fused multiply-add."""
-    return Instruction(
-        name=f"fma_{dtype}x{lanes}",
-        spec=MatMulSpec(1, lanes, 1, dtype, dtype, dtype),
-        targets=at_least(isa),
-        owner_c=repeat(1, lanes),
-        owner_a=repeat(1, 1),
-        owner_b=repeat(1, lanes),
-        text=f"tm_fma_{dtype}x{lanes}(tm_splat_{dtype}x{lanes}({{a}}), {{b}}, {{c}})",
-    )
+    v = f"{dtype}x{lanes}"
+    return _outer_row(f"fma_{v}", dtype, lanes, isa, f"tm_fma_{v}(tm_splat_{v}({{a}}), {{b}}, {{c}})")
 
 
 def _multiply_add(dtype: DType, lanes: int, isa: str) -> Instruction:
     """A row of an outer product of integers, which wraps."""
     v = f"{dtype}x{lanes}"
+    text = f"tm_add_{v}(tm_mul_{v}(tm_splat_{v}({{a}}), {{b}}), {{c}})"
+    return _outer_row(f"multiply_add_{v}", dtype, lanes, isa, text)
+
+
+def _outer_row(name: str, dtype: DType, lanes: int, isa: str, text: str) -> Instruction:
     return Instruction(
-        name=f"multiply_add_{v}",
+        name=name,
         spec=MatMulSpec(1, lanes, 1, dtype, dtype, dtype),
         targets=at_least(isa),
         owner_c=repeat(1, lanes),
         owner_a=repeat(1, 1),
         owner_b=repeat(1, lanes),
-        text=f"tm_add_{v}(tm_mul_{v}(tm_splat_{v}({{a}}), {{b}}), {{c}})",
+        text=text,
     )
 
 

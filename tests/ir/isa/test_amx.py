@@ -34,6 +34,7 @@ from taskmap.ir.nodes import Buffer, Kernel, Scope
 from taskmap.ir.target import Target, cpu_target
 from taskmap.ir.types import DType, bf16, u8
 from taskmap.ir.verify.rules import LOWERED, RULES, verify
+from tests.ir.isa.same_bits import assert_same_bits
 from tests.schedules.running import call_kernel
 
 Array = NDArray[Any]
@@ -124,14 +125,6 @@ def meaning(entry: Instruction, a: Array, b: Array, c: Array) -> Array:
             return np.array([tile_bf16(z, x, y) for z, x, y in zip(c, a, plain, strict=True)])
     wrapped: Array = (c.astype(np.int64) + a.astype(np.int64) @ plain.astype(np.int64)).astype(np.int32)
     return wrapped
-
-
-def assert_same_bits(got: Array, want: Array) -> None:
-    """Equal bit for bit; a NaN equals every NaN, because payloads are not part of the meaning."""
-    if want.dtype == np.float32:
-        both = np.isnan(got) & np.isnan(want)
-        got, want = (np.where(both, np.float32(0), x).view(np.uint32) for x in (got, want))
-    np.testing.assert_array_equal(got, want)
 
 
 @every

@@ -34,6 +34,7 @@ from taskmap.ir.select.microkernels import choose_for_thread, product_of_rows
 from taskmap.ir.target import Target, cpu_target
 from taskmap.ir.types import DType, bf16, f32, i8, i16, i32, u8
 from taskmap.ir.verify.rules import LOWERED, verify
+from tests.ir.isa.same_bits import assert_same_bits
 from tests.schedules.running import call_kernel
 
 Array = NDArray[Any]
@@ -104,14 +105,6 @@ def meaning(entry: Instruction, a: Array, b: Array, c: Array) -> Array:
         sums = (left.astype(np.int64) * right.astype(np.int64)).sum(-1) + total
     wrapped: Array = sums.astype(np.int32).ravel()
     return wrapped
-
-
-def assert_same_bits(got: Array, want: Array) -> None:
-    """Equal bit for bit; a NaN equals every NaN, because payloads are not part of the meaning."""
-    if got.dtype == np.float32:
-        both = np.isnan(got) & np.isnan(want)
-        got, want = (np.where(both, np.float32(0), x).view(np.uint32) for x in (got, want))
-    np.testing.assert_array_equal(got, want)
 
 
 @every

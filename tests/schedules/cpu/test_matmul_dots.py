@@ -10,14 +10,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from taskmap.backend.counters import Counters
 from taskmap.backend.cpu.codegen import generate
-from taskmap.backend.cpu.compile import compile_kernels
 from taskmap.backend.cpu.host import detect_host
-from taskmap.backend.cpu.toolchain import find_toolchain
-from taskmap.backend.store.objects import KernelStore
 from taskmap.ir.construct import cast, ceil_div, index
-from taskmap.ir.interp.definitions import convert
 from taskmap.ir.interp.run import interpret
 from taskmap.ir.lower.pipeline import lower
 from taskmap.ir.nodes import Buffer, Dim, Kernel, Reduce, Var
@@ -25,8 +20,9 @@ from taskmap.ir.target import Target, cpu_target
 from taskmap.ir.task import Stage, Task
 from taskmap.ir.types import DType, bf16, f32
 from taskmap.schedules import packed_together, packed_width, schedule
+from tests.schedules import bf16_products
+from tests.schedules.bf16_products import bf16_array, check
 from tests.schedules.disassembly import hot_loop, spills
-from tests.schedules.running import call_kernel
 
 Array = NDArray[Any]
 TARGET = cpu_target("avx512", 2, features=["avx512_bf16"])
@@ -53,22 +49,7 @@ def packed(b: Array, width: int) -> Array:
 
 
 def run(kernel: Kernel, target: Target, arrays: list[Array], dims: dict[Var, int]) -> Array:
-    source = generate(lower(kernel, target=target), target.vector_bytes)
-    assert source.features == ("avx512_bf16",)
-    loaded = compile_kernels([source], find_toolchain(isa=target.isa), KernelStore(), Counters())
-    (got,) = call_kernel(kernel, source, loaded[source.symbol], arrays, dims)
-    return np.asarray(got)
-
-
-def bf16_array(shape: tuple[int, ...], rng: np.random.Generator) -> Array:
-    return convert(rng.standard_normal(shape).astype(np.float32), bf16)
-
-
-def check(got: Array, a: Array, b: Array) -> None:
-    """Correct to one rounding of bf16 and the error of a sum in f32."""
-    want = a.astype(np.float64) @ b.astype(np.float64)
-    size = np.abs(a).astype(np.float64) @ np.abs(b).astype(np.float64)
-    assert (np.abs(got - want) <= 2.0**-8 * np.abs(want) + 2.0**-22 * size + 1e-30).all()
+    return bf16_products.run(kernel, target, ("avx512_bf16",), arrays, dims)
 
 
 @needs_bf16

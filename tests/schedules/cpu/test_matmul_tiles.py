@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +10,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from taskmap.backend.counters import Counters
-from taskmap.backend.cpu.codegen import generate
-from taskmap.backend.cpu.compile import TranslationUnit, compile_kernels
 from taskmap.backend.cpu.host import detect_host
 from taskmap.backend.cpu.tile_model import tile_counts
-from taskmap.backend.cpu.toolchain import find_toolchain
-from taskmap.backend.store.objects import KernelStore
 from taskmap.ir.construct import cast, ceil_div, const, index, maximum
-from taskmap.ir.interp.definitions import convert
 from taskmap.ir.interp.run import interpret
 from taskmap.ir.lower.pipeline import lower
 from taskmap.ir.nodes import Buffer, Dim, Kernel, Reduce, Var
@@ -28,7 +20,9 @@ from taskmap.ir.target import Target, cpu_target
 from taskmap.ir.task import Stage, Task
 from taskmap.ir.types import DType, bf16, f32
 from taskmap.schedules import packed_filled, packed_together, packed_width, schedule
-from tests.schedules.running import call_kernel
+from tests.schedules import bf16_products
+from tests.schedules.bf16_products import bf16_array, check
+from tests.schedules.disassembly import hot_loop
 
 Array = NDArray[Any]
 REAL = cpu_target("avx512", 2, l2=2 << 20, features=["avx512_bf16", "amx_tile", "amx_bf16"])
@@ -77,22 +71,9 @@ def in_tiles(b: Array) -> Array:
 
 
 def run(kernel: Kernel, target: Target, arrays: list[Array], dims: dict[Var, int]) -> Array:
-    source = generate(lower(kernel, target=target), target.vector_bytes)
-    assert source.features == (("amx_sim",) if target is MODEL else ("amx_bf16", "amx_tile"))
-    loaded = compile_kernels([source], find_toolchain(isa=target.isa), KernelStore(), Counters())
-    (got,) = call_kernel(kernel, source, loaded[source.symbol], arrays, dims)
-    return np.asarray(got)
-
-
-def bf16_array(shape: tuple[int, ...], rng: np.random.Generator) -> Array:
-    return convert(rng.standard_normal(shape).astype(np.float32), bf16)
-
-
-def check(got: Array, a: Array, b: Array) -> None:
-    """Correct to one rounding of bf16 and the error of a sum in f32."""
-    want = a.astype(np.float64) @ b.astype(np.float64)
-    size = np.abs(a).astype(np.float64) @ np.abs(b).astype(np.float64)
-    assert (np.abs(got - want) <= 2.0**-8 * np.abs(want) + 2.0**-22 * size + 1e-30).all()
+    return bf16_products.run(
+        kernel, target, ("amx_sim",) if target is MODEL else ("amx_bf16", "amx_tile"), arrays, dims
+    )
 
 
 SIZES = [(64, 96, 64), (33, 50, 37), (1, 17, 128), (16, 130, 1), (47, 48, 2), (70, 65, 255), (100, 33, 96), (17, 8, 31)]
@@ -201,20 +182,7 @@ def test_a_few_rows_do_not_copy_the_other_operand() -> None:
 
 @pytest.mark.skipif(not detect_host().supports("avx512"), reason="the toolchain compiles for this CPU")
 def test_the_hot_loop_is_products_of_tiles_without_spills(tmp_path: Path) -> None:
-    if shutil.which("objdump") is None:
-        pytest.skip("objdump is not here")
-    source = generate(lower(schedule(product(512, 512, 512), REAL), target=REAL), REAL.vector_bytes)
-    unit, file = TranslationUnit((source,)), tmp_path / "unit.o"
-    toolchain = find_toolchain(isa="avx512")
-    command = toolchain.compile_command(str(file), spelled_out=unit.is_spelled_out, features=unit.features)
-    done = subprocess.run(command, input=unit.text, text=True, check=False, timeout=250, capture_output=True)
-    if "unrecognized" in done.stderr or "no such instruction" in done.stderr:
-        pytest.skip("the compiler is older than AMX")
-    assert done.returncode == 0, done.stderr
-    listing = subprocess.run(
-        ["objdump", "-d", "--no-show-raw-insn", str(file)], capture_output=True, text=True, timeout=250, check=True
-    ).stdout
-    loop = next(lines for lines in _loops(listing) if any("tdpbf16ps" in line for line in lines))
+    loop = hot_loop(schedule(product(512, 512, 512), REAL), REAL, "tdpbf16ps", tmp_path)
     counts = {name: sum(name in line for line in loop) for name in ("tdpbf16ps", "tileloadd", "tilestored", "tilezero")}
     rounds = counts["tdpbf16ps"] // 4
     assert counts == {"tdpbf16ps": 4 * rounds, "tileloadd": 4 * rounds, "tilestored": 0, "tilezero": 0}
@@ -222,17 +190,3 @@ def test_the_hot_loop_is_products_of_tiles_without_spills(tmp_path: Path) -> Non
     assert not [line for line in loop if re.search(r"%rsp|%rbp|\bcall", line)]
     registers = re.findall(r"tdpbf16ps +%tmm(\d),%tmm(\d),%tmm(\d)", "\n".join(loop))
     assert {c for *_, c in registers} == {"0", "1", "2", "3"}
-
-
-def _loops(listing: str) -> list[list[str]]:
-    """The innermost loops: from the target of a backward jump to the jump, without other jumps between."""
-    lines = [line.strip() for line in listing.splitlines() if re.match(r"\s*[0-9a-f]+:\t", line)]
-    places = {line.split(":")[0]: number for number, line in enumerate(lines)}
-    found = []
-    for number, line in enumerate(lines):
-        jump = re.search(r"\tj\w+\s+([0-9a-f]+) ", line)
-        start = places.get(jump[1], number) if jump else number
-        body = lines[start : number + 1]
-        if start < number and sum("\tj" in each for each in body) == 1:
-            found.append(body)
-    return found
