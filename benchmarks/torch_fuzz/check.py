@@ -23,6 +23,10 @@ FAILURES = ("value", "mutation", "type", "layout", "alias", "error", "crash", "h
 LEADS = ("error", "type", "value", "mutation", "alias", "layout")
 """Of several differences the first of these names the verdict."""
 
+JUDGES = ("aot_eager", "aot_eager_decomp_partition")
+"""Backends of PyTorch itself. The second one also decomposes and partitions; it judges errors only, because a wrong
+value of a decomposition would be an answer of taskmap's."""
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
@@ -41,9 +45,10 @@ def check(program: Program, target: str) -> Verdict:
         verdict = _against(program, lambda f: _taskmap(f, program, target), explain=True)
         if not verdict.failed:
             return verdict
-        judge = _against(program, lambda f: _other(f, program), explain=True)
-        if judge.failed and set(_gist(verdict)) <= set(_gist(judge)):
-            return Verdict("PyTorch's own", f"{verdict.evidence}\nwith aot_eager: {judge.evidence}")
+        for backend in JUDGES if verdict.kind == "error" else JUDGES[:1]:
+            judge = _against(program, lambda f, b=backend: _other(f, program, b), explain=True)
+            if judge.failed and set(_gist(verdict)) <= set(_gist(judge)):
+                return Verdict("PyTorch's own", f"{verdict.evidence}\nwith {backend}: {judge.evidence}")
         return verdict
 
 
@@ -65,9 +70,9 @@ def _taskmap(function: Callable[..., Any], program: Program, target: str) -> Cal
     return torch.compile(function, backend="taskmap", options={"target": target}, dynamic=program.dynamic)
 
 
-def _other(function: Callable[..., Any], program: Program) -> Callable[..., Any]:
+def _other(function: Callable[..., Any], program: Program, backend: str) -> Callable[..., Any]:
     """A backend of PyTorch itself that shares only Dynamo and AOTAutograd with taskmap."""
-    return torch.compile(function, backend="aot_eager", dynamic=program.dynamic)
+    return torch.compile(function, backend=backend, dynamic=program.dynamic)
 
 
 def _against(program: Program, compiler: Callable[..., Callable[..., Any]], explain: bool) -> Verdict:
