@@ -5,30 +5,25 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
 
 from taskmap.ir.errors import InvalidOptionError
 from taskmap.ir.features import FEATURES, ISA_FEATURES, in_order
 
-__all__ = ["GPUS", "Target", "cpu_target", "cuda_target", "gpu_named"]
+__all__ = ["GPUS", "CpuTarget", "GpuTarget", "Target", "cpu_target", "cuda_target", "gpu_named"]
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """A processor. Sizes are bytes, per core; ``l3`` is shared by all cores.
+class CpuTarget:
+    """A CPU. Sizes are bytes, per core; ``l3`` is shared by all cores.
 
     ``vector_registers`` counts architectural registers of ``vector_bytes`` each. Schedules plan for ``cores`` cores; a
-    kernel runs correctly on any number. ``features``: the instruction-set extensions of a CPU that kernels may use, in
-    the order of ``taskmap.ir.features``; ``isa`` is the largest instruction set among them.
-
-    For a GPU, a core is a streaming multiprocessor (SM), a vector is the widest load of one thread,
-    ``vector_registers`` is the limit of 32-bit registers per thread, and ``l2`` is shared by all SMs. shared_per_block:
-    the limit of shared memory per block, in bytes. memory_bandwidth: bytes per second. clock: Hz, boosted. f32_rate,
-    f16_rate: floating-point operations of one SM per clock, for f32 without and for f16 with tensor cores. l2_rate:
-    bytes that the TMA of one SM loads from L2 per clock; threads reach three quarters of that. name: of the product.
-    tf32: products of f32 may round their operands to tf32, which tensor cores multiply.
+    kernel runs correctly on any number. ``features``: the instruction-set extensions that kernels may use, in the order
+    of ``taskmap.ir.features``; ``isa`` is the largest instruction set among them.
     """
 
-    kind: str
+    kind: ClassVar[Literal["cpu"]] = "cpu"
+
     isa: str
     vector_bytes: int
     vector_registers: int
@@ -36,23 +31,7 @@ class Target:
     l1: int = 32 * 1024
     l2: int = 1024 * 1024
     l3: int = 32 * 1024 * 1024
-    shared_per_block: int = 0
-    shared_per_sm: int = 0
-    registers_per_sm: int = 0
-    threads_per_sm: int = 0
-    memory_bandwidth: int = 0
-    clock: int = 0
-    f32_rate: int = 0
-    f16_rate: int = 0
-    name: str = ""
-    tf32: bool = False
-    l2_rate: float = 32
     features: tuple[str, ...] = ()
-
-    @property
-    def capability(self) -> int:
-        """The compute capability of a GPU as one number, 90 for sm_90a; 0 for a CPU."""
-        return int(re.sub(r"\D", "", self.isa)) if self.kind == "cuda" else 0
 
     def lanes(self, element_bytes: int) -> int:
         """The number of elements of ``element_bytes`` bytes in one vector register."""
@@ -60,6 +39,53 @@ class Target:
 
     def __str__(self) -> str:
         return f"{self.kind}:{self.isa}"
+
+
+@dataclass(frozen=True, slots=True)
+class GpuTarget:
+    """A GPU. name: of the product. cores: streaming multiprocessors (SMs). vector_bytes: the widest load of a thread.
+
+    registers_per_thread: the limit of 32-bit registers. Sizes are bytes: ``l2`` is shared by all SMs; shared_per_block
+    is the limit of a block's shared memory, shared_per_sm what an SM has. memory_bandwidth: bytes per second. clock:
+    Hz, boosted. f32_rate, f16_rate: floating-point operations of one SM per clock, for f32 without and for f16 with
+    tensor cores. l2_rate: bytes that the TMA of one SM loads from L2 per clock; threads reach three quarters of that.
+    tf32: products of f32 may round their operands to tf32, which tensor cores multiply.
+    """
+
+    kind: ClassVar[Literal["cuda"]] = "cuda"
+
+    name: str
+    isa: str
+    cores: int
+    l2: int
+    shared_per_block: int
+    shared_per_sm: int
+    registers_per_sm: int
+    threads_per_sm: int
+    memory_bandwidth: int
+    clock: int
+    f32_rate: int
+    f16_rate: int
+    l2_rate: float = 32
+    tf32: bool = False
+    vector_bytes: int = 16
+    registers_per_thread: int = 255
+
+    @property
+    def capability(self) -> int:
+        """The compute capability as one number, 90 for sm_90a."""
+        return int(re.sub(r"\D", "", self.isa))
+
+    def lanes(self, element_bytes: int) -> int:
+        """The number of elements of ``element_bytes`` bytes in the widest load of one thread."""
+        return max(1, self.vector_bytes // element_bytes)
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.isa}"
+
+
+Target = CpuTarget | GpuTarget
+"""A processor as data."""
 
 
 _CPU_ISAS = {"avx512": (64, 32), "avx2": (32, 16), "generic": (16, 16)}
@@ -72,7 +98,7 @@ def cpu_target(
     l2: int = 1 << 20,
     l3: int = 32 << 20,
     features: Iterable[str] = (),
-) -> Target:
+) -> CpuTarget:
     """The CPU target of an instruction set: avx512, avx2 or generic (128-bit vectors), with more ``features``.
 
     Raises InvalidOptionError for a feature that is unknown, or that needs others.
@@ -89,7 +115,7 @@ def cpu_target(
                 why=f"it needs {', '.join(lacking)} too.",
                 hint="Name these features too, or a larger instruction set.",
             )
-    return Target("cpu", isa, vector_bytes, registers, cores, l1, l2, l3, features=every)
+    return CpuTarget(isa, vector_bytes, registers, cores, l1, l2, l3, every)
 
 
 def _gpu(
@@ -103,19 +129,15 @@ def _gpu(
     threads: int,
     f32: int,
     f16: int,
-) -> Target:
+) -> GpuTarget:
     """A GPU: clock in GHz, bandwidth in GB/s, L2 in MiB, shared memory of an SM in KiB. On sm_80 and newer the system
     reserves 1 KiB of it per block."""
     isa_number = int(re.sub(r"\D", "", isa))
-    return Target(
-        kind="cuda",
+    return GpuTarget(
+        name=name,
         isa=isa,
-        vector_bytes=16,
-        vector_registers=255,
         cores=sms,
-        l1=shared << 10,
         l2=l2 << 20,
-        l3=0,
         shared_per_block=(shared - (isa_number >= 80)) << 10,
         shared_per_sm=shared << 10,
         registers_per_sm=65536,
@@ -124,12 +146,11 @@ def _gpu(
         clock=round(clock * 1e9),
         f32_rate=f32,
         f16_rate=f16,
-        name=name,
     )
 
 
 # NVIDIA's data sheets and architecture white papers; "CUDA C++ Programming Guide", table of compute capabilities.
-GPUS: dict[str, Target] = {
+GPUS: dict[str, GpuTarget] = {
     gpu.name: gpu
     for gpu in (
         _gpu("T4", "sm_75", 40, 1.59, 320, 4, 64, 1024, 128, 1024),
@@ -146,7 +167,7 @@ GPUS: dict[str, Target] = {
 _TYPICAL = {75: "T4", 80: "A100", 86: "RTX 3090", 89: "RTX 4090", 90: "H100", 100: "B200"}
 
 
-def gpu_named(name: str) -> Target:
+def gpu_named(name: str) -> GpuTarget:
     """A GPU by its product name: "H200", "rtx-4090". Raises InvalidOptionError for one not in GPUS."""
     wanted = re.sub(r"[^a-z0-9]", "", name.lower())
     for known, gpu in GPUS.items():
@@ -157,7 +178,7 @@ def gpu_named(name: str) -> Target:
     )
 
 
-def cuda_target(isa: str, sms: int | None = None) -> Target:
+def cuda_target(isa: str, sms: int | None = None) -> GpuTarget:
     """A GPU by its instruction set, "sm_75" to "sm_100a": the data of a typical one, with ``sms`` multiprocessors.
 
     "sm_90a" includes the features specific to Hopper (wgmma), "sm_90" only those that later GPUs have too. Raises

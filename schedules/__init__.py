@@ -17,7 +17,7 @@ from types import MappingProxyType
 
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.nodes import Dim, Kernel, Var
-from taskmap.ir.target import Target
+from taskmap.ir.target import CpuTarget, GpuTarget, Target
 from taskmap.ir.task import Task
 from taskmap.ir.types import DType, compute_type
 from taskmap.ir.util.lazy import lazily
@@ -60,12 +60,12 @@ _find_cuda_matmul: Callable[..., Problem | None] = lazily("taskmap.schedules.cud
 _read_cuda_matmul: Callable[[str, str, str], Problem] = lazily(
     "taskmap.schedules.cuda.tunable_matmul", "read_cuda_matmul"
 )
-_schedule_cuda: Callable[[Task, Target, int], ScheduledKernel] = lazily(
+_schedule_cuda: Callable[[Task, GpuTarget, int], ScheduledKernel] = lazily(
     "taskmap.schedules.cuda.dispatch", "schedule_cuda"
 )
 
 
-_TEMPLATES: tuple[tuple[str, Callable[[Task, Target], Kernel | None]], ...] = (
+_TEMPLATES: tuple[tuple[str, Callable[[Task, CpuTarget], Kernel | None]], ...] = (
     ("cpu.attention", schedule_attention),
     ("cpu.winograd", schedule_winograd),
     ("cpu.matmul", schedule_tiles),
@@ -142,7 +142,7 @@ def space(task: Task, target: Target) -> Space | None:
     return None if found is None else space_of(found, target)
 
 
-def packed_width(m: Dim, n: Dim, dtype: DType, target: Target, channels: Dim = 0, together: int = 1) -> int:
+def packed_width(m: Dim, n: Dim, dtype: DType, target: CpuTarget, channels: Dim = 0, together: int = 1) -> int:
     """Columns of an m × n product that the templates of ``target`` read together: the panel width for packing B.
     ``channels``: input channels of a convolution whose window covers more than one pixel. ``together``: neighbours
     along the sum that are stored together."""
@@ -153,14 +153,14 @@ def packed_width(m: Dim, n: Dim, dtype: DType, target: Target, channels: Dim = 0
     return panel_width(m, n, target, dtype)
 
 
-def packed_together(a: DType, b: DType, target: Target) -> int:
+def packed_together(a: DType, b: DType, target: CpuTarget) -> int:
     """Neighbours along the sum of a product of a and b that the templates of ``target`` read together: B is packed in
     groups of as many."""
     unit = tile_unit(a, b, target)
     return group_size(a, b, target) if unit is None else unit.tiles.group
 
 
-def packed_filled(a: DType, b: DType, target: Target) -> int:
+def packed_filled(a: DType, b: DType, target: CpuTarget) -> int:
     """Terms of a sum of products of a and b that the templates of ``target`` add in one step: zeros fill packed B up to
     a multiple of them."""
     unit = tile_unit(a, b, target)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from taskmap.ir.errors import InvalidOptionError
 from taskmap.ir.features import FEATURES, SIMULATED_ISA, read_features
-from taskmap.ir.target import GPUS, Target, cuda_target, gpu_named
+from taskmap.ir.target import GPUS, GpuTarget, cuda_target, gpu_named
 
 # The modes of torch.compile. All are accepted, so that a script need not change with its backend. Modes that mean CUDA
 # graphs to PyTorch mean them here, and modes that mean measuring do, too.
@@ -172,7 +172,7 @@ def _is_features(value: object) -> bool:
         return False
 
 
-def named_gpu(name: str) -> Target:
+def named_gpu(name: str) -> GpuTarget:
     """A GPU by its name or its instruction set. Raises InvalidOptionError."""
     return cuda_target(name) if name.startswith("sm_") else gpu_named(name)
 

@@ -19,7 +19,7 @@ from taskmap.ir.features import (
     missing_features,
     read_features,
 )
-from taskmap.ir.target import Target, cpu_target
+from taskmap.ir.target import CpuTarget, cpu_target
 
 Isa = Literal["generic", "avx2", "avx512"]
 ISAS: tuple[Isa, ...] = get_args(Isa)
@@ -48,7 +48,7 @@ class HostInfo:
         """True if code for `isa` runs on this CPU."""
         return ISAS.index(isa) <= ISAS.index(self.isa)
 
-    def target(self, isa: Isa | None = None) -> Target:
+    def target(self, isa: Isa | None = None) -> CpuTarget:
         """This CPU as schedules see it, limited to `isa` if given."""
         return cpu_target(isa or self.isa, self.physical_cores, self.l1d, self.l2, self.l3 or self.l2)
 

@@ -21,7 +21,7 @@ from taskmap.backend.cpu.team import PARALLEL, PARALLEL_DECLARATION, TEAM, TEAM_
 from taskmap.backend.cpu.toolchain import Toolchain
 from taskmap.backend.store.key import KernelSource
 from taskmap.backend.store.objects import KernelStore
-from taskmap.ir.target import Target
+from taskmap.ir.target import CpuTarget
 
 _CHAINS = 12  # multiply-adds at once: more than latency × units of any core, and few enough for 16 registers
 _STEPS = 1 << 18
@@ -34,7 +34,7 @@ _DECLARATIONS = f"typedef long long i64;\n{PARALLEL_DECLARATION}\n{TEAM_DECLARAT
 
 
 def measured_peaks(
-    target: Target, threads: int, toolchain: Toolchain, store: KernelStore
+    target: CpuTarget, threads: int, toolchain: Toolchain, store: KernelStore
 ) -> tuple[float, dict[str, tuple[int, float]]]:
     """Operations of f32 per second, and for each level of memory its capacity for ``threads`` threads (bytes; 0: all)
     and its read rate in bytes per second.
@@ -52,7 +52,7 @@ def measured_peaks(
     return rate, _bandwidths(target, threads, cores, loaded[sources[1].symbol])
 
 
-def _bandwidths(target: Target, threads: int, cores: int, address: int) -> dict[str, tuple[int, float]]:
+def _bandwidths(target: CpuTarget, threads: int, cores: int, address: int) -> dict[str, tuple[int, float]]:
     most = max(_LEAST_BYTES, min(4 * target.l3, _MOST_BYTES))
     reader = _Reader(address, 8 * target.vector_bytes, most, threads)
     levels = {"L2": (target.l2 * cores, reader.rate(target.l2 // 2, 1) * cores)}

@@ -20,7 +20,7 @@ from taskmap.ir.construct import constant_value, static_size
 from taskmap.ir.errors import CodegenError
 from taskmap.ir.lower.flatten import strides_of
 from taskmap.ir.source import SourceLocation
-from taskmap.ir.target import Target, cuda_target
+from taskmap.ir.target import GpuTarget, cuda_target
 from taskmap.ir.visit import stmt_exprs, walk_exprs, walk_stmts
 from taskmap.ir.workers import BLOCKS, THREAD
 
@@ -29,7 +29,7 @@ _ATOM, _LINE = 1024, 16
 """Alignments in bytes: of swizzled tiles of TMA and wgmma, and of everything else."""
 
 
-def generate(kernel: ir.Kernel, target: Target | None = None) -> CudaSource:
+def generate(kernel: ir.Kernel, target: GpuTarget | None = None) -> CudaSource:
     """The CUDA C++ function of a lowered kernel: pointers in the order of its buffers and of the memory private to a
     launch, its sizes as ``long long``, then an ``int *error`` if any index is checked. The symbol is the kernel's name
     followed by a hash of the text without its comments, and of the other launch parameters: kernels of one text may
@@ -92,7 +92,7 @@ def _map_parameter(kernel: ir.Kernel, m: ir.TensorMap) -> MapParameter:
 @dataclass(slots=True)
 class _Emitter:
     kernel: ir.Kernel
-    target: Target
+    target: GpuTarget
     c: Expressions
     lines: list[str] = field(default_factory=list)
     depth: int = 1

@@ -24,7 +24,7 @@ from taskmap.ir.analysis.bounds import Facts, Interval, node_bounds
 from taskmap.ir.construct import constant_value
 from taskmap.ir.errors import CodegenError
 from taskmap.ir.isa.entry import Instruction, Place
-from taskmap.ir.target import Target
+from taskmap.ir.target import GpuTarget
 from taskmap.ir.types import DType, bf16, boolean, f16, f32, i32, i64, tf32
 from taskmap.ir.visit import walk_exprs
 
@@ -108,7 +108,7 @@ class Expressions(ExpressionWriter[_Text]):
     facts: Facts = field(default_factory=Facts)
     multiples: Multiples = field(default_factory=Multiples)
     families: set[str] = field(default_factory=set)
-    target: Target | None = None
+    target: GpuTarget | None = None
     unrolled: set[ir.Var] = field(default_factory=set)
     _narrow: tuple[ir.Expr, ...] = ()
     _bounds: dict[ir.Expr, Interval] = field(default_factory=dict)

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from taskmap.ir.target import Target
+from taskmap.ir.target import GpuTarget
 
 _SECTOR = 32
 _L2_BYTES_PER_CLOCK = 64
@@ -21,7 +21,7 @@ _L2_BYTES_PER_CLOCK = 64
 class Roofline:
     """Seconds that each resource takes by itself, by name; operations of tensor cores, and bytes of DRAM."""
 
-    gpu: Target
+    gpu: GpuTarget
     seconds_of: Mapping[str, float]
     operations: int
     dram_bytes: int
@@ -42,8 +42,7 @@ class Roofline:
         return self.operations / self.dram_bytes if self.dram_bytes else math.inf
 
     def __str__(self) -> str:
-        name = self.gpu.name or self.gpu.isa
-        lines = [f"on {name}: at least {_time(self.seconds)}, bound by {self.bound}"]
+        lines = [f"on {self.gpu.name}: at least {_time(self.seconds)}, bound by {self.bound}"]
         lines += [f"  {what:14}{_time(t):>10}" for what, t in self.seconds_of.items()]
         if self.operations:
             rate = self.operations / self.seconds / 1e12
@@ -51,7 +50,7 @@ class Roofline:
         return "\n".join(lines)
 
 
-def roofline(counters: Mapping[str, int], footprint: int, gpu: Target) -> Roofline:
+def roofline(counters: Mapping[str, int], footprint: int, gpu: GpuTarget) -> Roofline:
     """The bounds of one launch on ``gpu``. footprint: bytes of global memory that are read or written at least once.
 
     DRAM moves the footprint once. L2, shared memory and tensor cores work for the SM with the most blocks. Products of

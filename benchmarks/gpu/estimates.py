@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 
 from benchmarks.gpu.cases import Case
 from taskmap.ir.errors import ScheduleError
-from taskmap.ir.target import Target
+from taskmap.ir.target import GpuTarget
 from taskmap.schedules import Problem, read_problem
 
 RATES = ("f16_rate", "f32_rate", "l2_rate", "memory_bandwidth")
-"""The fields of Target that the cost model of products reads, and that a measurement can correct."""
+"""The fields of GpuTarget that the cost model of products reads, and that a measurement can correct."""
 
 MODEL, ROOFLINE = "cost model", "roofline"
 _STEPS = (1.25, 1.05, 1.01)
@@ -40,7 +40,7 @@ def problem_of(case: Case) -> Problem | None:
         return None
 
 
-def estimate(case: Case, target: Target) -> tuple[float, str]:
+def estimate(case: Case, target: GpuTarget) -> tuple[float, str]:
     """Seconds, and their source: the cost model of products for the configuration that it chooses; otherwise the
     roofline, the lower bound for its operations and bytes.
     """
@@ -50,7 +50,7 @@ def estimate(case: Case, target: Target) -> tuple[float, str]:
     return roofline(case.flops, case.bytes, target.f16_rate, target), ROOFLINE
 
 
-def roofline(flops: float, moved: float, rate: float, target: Target) -> float:
+def roofline(flops: float, moved: float, rate: float, target: GpuTarget) -> float:
     """The least seconds for operations at ``rate`` per clock and multiprocessor, and for bytes of memory ``moved``."""
     return max(flops / (rate * target.clock * target.cores), moved / target.memory_bandwidth)
 
@@ -61,8 +61,8 @@ class Fit:
     default would be another one, both configurations.
     """
 
-    target: Target
-    fitted: Target
+    target: GpuTarget
+    fitted: GpuTarget
     error_before: float
     error_after: float
     cases: int
@@ -79,7 +79,7 @@ class Fit:
         return found if self.changes else [*found, "  no default would change"]
 
 
-def refit(seen: Sequence[Seen], target: Target) -> Fit | None:
+def refit(seen: Sequence[Seen], target: GpuTarget) -> Fit | None:
     """The rates with the least sum of logarithms of measured over estimated, regardless of sign, found one after the
     other by steps: a single kernel that is slow for its own reasons changes none. None if nothing useful was measured.
 
@@ -91,13 +91,13 @@ def refit(seen: Sequence[Seen], target: Target) -> Fit | None:
         return None
     chosen = [(s, p, p.default(target)) for s, p in products]  # what ran
 
-    def errors(t: Target) -> Iterable[float]:
+    def errors(t: GpuTarget) -> Iterable[float]:
         for s, p, config in chosen:
             yield math.log(s.seconds * t.clock / p.cycles(config, t))
         for s in streams:
             yield math.log(s.seconds * t.memory_bandwidth / s.case.bytes)
 
-    def loss(t: Target) -> float:
+    def loss(t: GpuTarget) -> float:
         return math.fsum(abs(e) for e in errors(t))
 
     fitted, best = target, loss(target)
@@ -116,7 +116,7 @@ def refit(seen: Sequence[Seen], target: Target) -> Fit | None:
     return Fit(target, fitted, _typical(errors(target)), _typical(errors(fitted)), len(chosen) + len(streams), changes)
 
 
-def _scaled(now: Target, first: Target, rate: str, factor: float) -> Target | None:
+def _scaled(now: GpuTarget, first: GpuTarget, rate: str, factor: float) -> GpuTarget | None:
     value = getattr(now, rate) * factor
     if not 1 / _MOST <= value / getattr(first, rate) <= _MOST:
         return None

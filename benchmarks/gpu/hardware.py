@@ -32,7 +32,7 @@ from taskmap.backend.sim.run import SimReport
 from taskmap.backend.store.objects import KernelStore
 from taskmap.ir.isa.table import INSTRUCTIONS
 from taskmap.ir.nodes import Var
-from taskmap.ir.target import Target
+from taskmap.ir.target import GpuTarget
 from taskmap.options import Options
 from taskmap.targets.choose import gpu_target
 from taskmap.util.metrics import COUNTERS
@@ -106,7 +106,7 @@ class Machine:
     """A GPU: its driver and properties, a store for binaries, the device of tensors, and the stream of launches."""
 
     driver: Driver
-    target: Target
+    target: GpuTarget
     store: KernelStore
     device: str = "cuda:0"
     stream: int = 0

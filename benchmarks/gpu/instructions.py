@@ -21,7 +21,7 @@ from benchmarks.gpu.timing import Deadline
 from taskmap.backend.sim import run as simulator
 from taskmap.backend.store.objects import KernelStore
 from taskmap.ir.isa.table import INSTRUCTIONS
-from taskmap.ir.target import Target, cuda_target
+from taskmap.ir.target import GpuTarget, cuda_target
 from tests.backend.sim.instruction_checks import CHECKS
 from tests.backend.sim.instruction_protocols import PROTOCOLS
 
@@ -37,7 +37,7 @@ class Work:
     run: Callable[[KernelStore], object]
 
 
-def works(target: Target, every: bool) -> Iterator[Work]:
+def works(target: GpuTarget, every: bool) -> Iterator[Work]:
     """All checks for a target, the rarest first; ``every``: also those that the test suite leaves out, as one rule
     writes them and others."""
     for protocol in PROTOCOLS:

@@ -31,7 +31,7 @@ from benchmarks.gpu.record import LOST, measure_each, summary
 from benchmarks.gpu.timing import Call, Deadline, compare
 from benchmarks.models import MODELS, ModelSpec, as_tensors, relative_error, to_float64
 from benchmarks.models.plain import PLAIN
-from taskmap.ir.target import Target
+from taskmap.ir.target import GpuTarget
 from taskmap.torch_backend import compile_fx
 
 NAMES = ("resnet50", "mobilenet_v2", "inception_v3", "bert_base", "gpt2")
@@ -67,7 +67,7 @@ class Setting:
         """The tolerance of the relative error against float64."""
         return 1e-3 if self.dtype == torch.float32 and not self.tf32 else 3e-2
 
-    def rate(self, target: Target) -> float:
+    def rate(self, target: GpuTarget) -> float:
         """Floating-point operations of a multiprocessor per clock in products of this type."""
         if self.dtype == torch.float16:
             return target.f16_rate

@@ -38,7 +38,7 @@ from taskmap.backend.sim import run as simulator
 from taskmap.backend.store.objects import KernelStore
 from taskmap.compile.session import Session
 from taskmap.compile.task_store import TaskStore
-from taskmap.ir.target import Target, gpu_named
+from taskmap.ir.target import GpuTarget, gpu_named
 from taskmap.options import Options
 from taskmap.targets.platform import LoadedPrograms, ProgramBuilder, Programs, Show
 from taskmap.targets.precision import with_precision
@@ -91,7 +91,7 @@ class CompilingBuilder(ProgramBuilder):
         )
 
 
-def session(target: Target, options: Options, device: torch.device) -> Session:
+def session(target: GpuTarget, options: Options, device: torch.device) -> Session:
     """A session like that of a GPU ``target``, which need not be present."""
     target = with_precision(target, options)
     store = KernelStore(suffix=SUFFIX)
@@ -99,7 +99,7 @@ def session(target: Target, options: Options, device: torch.device) -> Session:
     return Session(options, platform, TaskStore(store.path / "tasks"))
 
 
-def here(target: Target) -> None:
+def here(target: GpuTarget) -> None:
     """Within the block this process only compiles for ``target`` instead of running, and draws no numbers."""
 
     def undrawn(*shape: int, dtype: torch.dtype = torch.float16, scale: float = 1.0) -> torch.Tensor:
@@ -113,7 +113,7 @@ def here(target: Target) -> None:
     simulator.run = hardware.run
 
 
-def works(target: Target) -> Iterator[Work]:
+def works(target: GpuTarget) -> Iterator[Work]:
     """The work, in the order in which `make gpu` needs it."""
     for rung in ladder.rungs():
         yield f"ladder/{rung.name}", rung.run
@@ -148,7 +148,7 @@ def _network(setting: networks.Setting) -> None:
     torch.set_float32_matmul_precision("highest")
 
 
-def build(target: Target, only: Sequence[str], deadline: Deadline) -> tuple[int, list[str]]:
+def build(target: GpuTarget, only: Sequence[str], deadline: Deadline) -> tuple[int, list[str]]:
     """Compile the parts in ``only``, or all; returns the amount done, and the rest for which time was lacking."""
     here(target)
     chosen = [(n, w) for n, w in works(target) if not only or any(_matches(n, pattern) for pattern in only)]

@@ -15,14 +15,14 @@ from typing import Any
 from benchmarks.gpu.cases import SECTIONS
 from benchmarks.gpu.estimates import RATES, Fit, Seen, refit
 from taskmap.backend.cuda.driver import DeviceInfo
-from taskmap.ir.target import Target, cuda_target
+from taskmap.ir.target import GpuTarget, cuda_target
 from taskmap.options import Options
 from taskmap.targets.choose import gpu_target
 
 NAME = "gpu_refit.json"
 
 
-def measured_target(conditions: dict[str, Any]) -> Target:
+def measured_target(conditions: dict[str, Any]) -> GpuTarget:
     """The GPU of a record's conditions."""
     major, minor = map(int, str(conditions["capability"]).split("."))
     info = DeviceInfo(0, conditions["device"], (major, minor), conditions["multiprocessors"], 0)
@@ -31,7 +31,7 @@ def measured_target(conditions: dict[str, Any]) -> Target:
                                             cuda_target(found.isa).shared_per_block))  # fmt: skip
 
 
-def measured(out: Path) -> tuple[Target | None, list[Seen]]:
+def measured(out: Path) -> tuple[GpuTarget | None, list[Seen]]:
     """The GPU, and the cases of all sections that were measured and are right."""
     seen: list[Seen] = []
     target = None

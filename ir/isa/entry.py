@@ -10,7 +10,7 @@ from taskmap.ir.algebra.mapping import TaskMapping
 from taskmap.ir.errors import InputError
 from taskmap.ir.features import FEATURES, ISA_FEATURES, in_order
 from taskmap.ir.isa.specs import FragmentMoveSpec, MatMulSpec, MoveSpec, Spec
-from taskmap.ir.target import Target
+from taskmap.ir.target import CpuTarget, Target
 from taskmap.ir.types import DType
 
 CPU_ISAS = tuple(ISA_FEATURES)
@@ -55,7 +55,7 @@ class CpuTargets:
     kind: str = "cpu"
 
     def __call__(self, target: Target) -> bool:
-        return target.kind == self.kind and frozenset(self.features) <= frozenset(target.features)
+        return isinstance(target, CpuTarget) and frozenset(self.features) <= frozenset(target.features)
 
     def __str__(self) -> str:
         return f"{self.kind} with {' and '.join(self.features)}"

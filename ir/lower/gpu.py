@@ -14,10 +14,10 @@ from taskmap.ir.lower.specs_cpu import LowerSpecs
 from taskmap.ir.lower.specs_gpu import LowerGpuSpecs
 from taskmap.ir.lower.tidy import Tidy
 from taskmap.ir.lower.vectorize import Vectorize
-from taskmap.ir.target import Target
+from taskmap.ir.target import GpuTarget
 
 
-def gpu_pipeline(target: Target, table: tuple[Instruction, ...]) -> tuple[KernelPass, ...]:
+def gpu_pipeline(target: GpuTarget, table: tuple[Instruction, ...]) -> tuple[KernelPass, ...]:
     """The passes that lower a kernel of blocks and threads. Unrolled loops are left to the device compiler, which
     handles them well, so the text stays short."""
     return (

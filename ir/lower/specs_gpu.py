@@ -32,7 +32,7 @@ from taskmap.ir.lower.clip import clipped_source, clipped_vector
 from taskmap.ir.lower.conditions import NO_SHARED_SPECS, KernelPass
 from taskmap.ir.lower.instructions import torn
 from taskmap.ir.select.tiles import WARP, Tile, choose_tiles
-from taskmap.ir.target import Target
+from taskmap.ir.target import GpuTarget
 from taskmap.ir.types import DType, f32, f64
 from taskmap.ir.visit import map_body
 from taskmap.ir.workers import THREAD
@@ -45,7 +45,7 @@ _WIDEST = 16
 class LowerGpuSpecs(KernelPass):
     """Move and MatMul carried out by several threads together become instructions of the target."""
 
-    target: Target
+    target: GpuTarget
     table: tuple[Instruction, ...] = INSTRUCTIONS
     name = "lower-gpu-specs"
     before = "specs assign their work to threads by a mapping, or by the owners of register tiles"
@@ -64,7 +64,7 @@ class LowerGpuSpecs(KernelPass):
 
 @dataclass(frozen=True, slots=True)
 class _Lowering:
-    target: Target
+    target: GpuTarget
     table: tuple[Instruction, ...]
     threads: int
 

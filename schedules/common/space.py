@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from taskmap.ir.construct import static_size
 from taskmap.ir.errors import ScheduleError, TypeMismatchError
@@ -27,7 +27,7 @@ Config = Hashable
 
 class Problem(Protocol):
     """One operator of one template; ``shapes``, ``dtypes`` and ``layout`` are canonical texts that describe it
-    completely."""
+    completely. The targets that its methods take are of its template's kind: CpuTarget or GpuTarget."""
 
     @property
     def template(self) -> str: ...
@@ -54,23 +54,23 @@ class Problem(Protocol):
         """Values of the task's symbolic sizes for which it is tuned."""
         ...
 
-    def default(self, target: Target) -> Config:
+    def default(self, target: Any) -> Config:
         """The untuned configuration."""
         ...
 
-    def configs(self, target: Target) -> tuple[Config, ...]:
+    def configs(self, target: Any) -> tuple[Config, ...]:
         """At most 200 valid configurations."""
         ...
 
-    def cycles(self, config: Config, target: Target) -> float:
+    def cycles(self, config: Config, target: Any) -> float:
         """Cycles of a configuration by the cost model."""
         ...
 
-    def read(self, text: str, target: Target) -> Config | None:
+    def read(self, text: str, target: Any) -> Config | None:
         """The configuration with this text, if it is valid on ``target``, else None."""
         ...
 
-    def kernel(self, task: Task, config: Config, target: Target) -> Kernel:
+    def kernel(self, task: Task, config: Config, target: Any) -> Kernel:
         """The template's kernel of a task of this form. Raises ScheduleError."""
         ...
 

@@ -16,7 +16,7 @@ from taskmap.ir.builder import Builder
 from taskmap.ir.construct import index, product, static_size
 from taskmap.ir.nodes import Buffer, Call, Dim, Expr, Kernel, Reduce, Var
 from taskmap.ir.printer import print_dim
-from taskmap.ir.target import Target
+from taskmap.ir.target import CpuTarget
 from taskmap.ir.task import Task
 from taskmap.ir.visit import walk_exprs
 from taskmap.schedules.common.access import MemoryStep, accesses, merged_axes, require_pointwise, storage_order
@@ -33,7 +33,7 @@ _SHARED_FROM = 20_000
 _TASKS_PER_CORE = 8
 
 
-def schedule_pointwise(task: Task, target: Target) -> Kernel:
+def schedule_pointwise(task: Task, target: CpuTarget) -> Kernel:
     """A kernel for a task whose outputs are all computed over one iteration domain.
 
     Raises ScheduleError if an output has another size, or if a reduction would be recomputed for many elements.
@@ -102,7 +102,7 @@ def _nest(
     extents: Sequence[Dim],
     lanes: int,
     shared: Shared,
-    target: Target,
+    target: CpuTarget,
     outputs: Sequence[Buffer],
     box: _Box | None = None,
 ) -> None:
@@ -151,7 +151,7 @@ class _Segmented:
     """A loop nest for each segment of an axis, or for all of them the same outer loops."""
 
     task: Task
-    target: Target
+    target: CpuTarget
     domain: Buffer
     axes: tuple[Var, ...]
     pieces: Segments

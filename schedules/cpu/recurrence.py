@@ -21,7 +21,7 @@ from taskmap.ir.construct import eq, index, select, static_size
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.nodes import Buffer, Dim, Expr, Kernel, Scope, Var
 from taskmap.ir.printer import print_dim
-from taskmap.ir.target import Target
+from taskmap.ir.target import CpuTarget
 from taskmap.ir.task import Task
 from taskmap.ir.types import DType
 from taskmap.schedules.common.inline import Inliner
@@ -37,7 +37,7 @@ _ANY_BATCH = 4
 """Sequences per block if their number is symbolic; the rest run one by one."""
 
 
-def schedule_recurrence(task: Task, target: Target) -> Kernel | None:
+def schedule_recurrence(task: Task, target: CpuTarget) -> Kernel | None:
     """The kernel of a task that is a recurrence, or None for any other task."""
     frame = find_recurrence(task)
     return None if frame is None else _Plan(frame, target).kernel()
@@ -46,7 +46,7 @@ def schedule_recurrence(task: Task, target: Target) -> Kernel | None:
 @dataclass(slots=True)
 class _Plan:
     frame: RecurrenceDomain
-    target: Target
+    target: CpuTarget
     b: Builder = field(default_factory=Builder)
 
     @property

@@ -20,7 +20,7 @@ from taskmap.ir.builder import Builder
 from taskmap.ir.construct import eq, identity, index, ne, product, select, static_size
 from taskmap.ir.nodes import Buffer, Call, Expr, Kernel, Load, Reduce
 from taskmap.ir.printer import print_dim
-from taskmap.ir.target import Target
+from taskmap.ir.target import CpuTarget
 from taskmap.ir.task import Stage, Task
 from taskmap.ir.types import i64
 from taskmap.ir.visit import walk_exprs
@@ -38,7 +38,7 @@ _ROW_BUFFER_BYTES = 128 << 10
 _LONG_ROW = 1 << 16
 
 
-def schedule_rows(task: Task, rows: Rows, target: Target) -> Kernel:
+def schedule_rows(task: Task, rows: Rows, target: CpuTarget) -> Kernel:
     """A kernel for a row task, as the module's docstring describes. Raises ScheduleError if a value is read across
     rows."""
     plan = _Plan(task, rows, target, RowDomain(task, rows))
@@ -49,7 +49,7 @@ def schedule_rows(task: Task, rows: Rows, target: Target) -> Kernel:
 class _Plan:
     task: Task
     rows: Rows
-    target: Target
+    target: CpuTarget
     frame: RowDomain
     b: Builder = field(default_factory=Builder)
     lanes: int = 1

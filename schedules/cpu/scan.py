@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import cast, identity, index, product, static_size
 from taskmap.ir.nodes import Cast, Compare, Const, Dim, Expr, Kernel, Reduce, Scope, Select, Var
-from taskmap.ir.target import Target
+from taskmap.ir.target import CpuTarget
 from taskmap.ir.task import Stage, Task
 from taskmap.ir.types import f32, f64
 from taskmap.ir.visit import walk_exprs
@@ -61,7 +61,7 @@ def find_scan(task: Task) -> Scan | None:
     return Scan(stage, reduction, axis, kept.a)
 
 
-def schedule_scan(task: Task, target: Target) -> Kernel | None:
+def schedule_scan(task: Task, target: CpuTarget) -> Kernel | None:
     """The kernel of a task anchored by a scan, or None for any other task."""
     scan = find_scan(task)
     if scan is None:

@@ -21,7 +21,7 @@ from taskmap.ir.builder import Builder
 from taskmap.ir.construct import ceil_div, index, maximum, minimum, product, static_size
 from taskmap.ir.nodes import Dim, Expr, Kernel, Var
 from taskmap.ir.printer import print_dim
-from taskmap.ir.target import Target
+from taskmap.ir.target import CpuTarget
 from taskmap.ir.task import Task
 from taskmap.schedules.common.access import storage_order
 from taskmap.schedules.common.inline import Inliner
@@ -59,7 +59,7 @@ class _Shares:
     width: int = 0
 
 
-def schedule_scatter(task: Task, target: Target) -> Kernel | None:
+def schedule_scatter(task: Task, target: CpuTarget) -> Kernel | None:
     """The kernel of a task that is a scatter, or None for any other task."""
     frame = find_scatter(task)
     return None if frame is None else _Plan(frame, target).kernel()
@@ -68,7 +68,7 @@ def schedule_scatter(task: Task, target: Target) -> Kernel | None:
 @dataclass(slots=True)
 class _Plan:
     frame: ScatterDomain
-    target: Target
+    target: CpuTarget
     b: Builder = field(default_factory=Builder)
 
     @property

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import ceil_div, index, minimum, static_size
 from taskmap.ir.nodes import Buffer, Dim, Expr
-from taskmap.ir.target import Target
+from taskmap.ir.target import CpuTarget
 from taskmap.ir.visit import substitute
 from taskmap.schedules.common.access import MemoryStep
 from taskmap.schedules.common.inline import Inliner
@@ -36,7 +36,7 @@ def emit_transpose(
     extents: Sequence[Dim],
     lanes: int,
     shared: Shared,
-    target: Target,
+    target: CpuTarget,
     outputs: Sequence[Buffer],
 ) -> str:
     """Emits the loops; returns the tile's size as text."""

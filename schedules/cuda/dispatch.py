@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from taskmap.ir.construct import static_size
 from taskmap.ir.nodes import Kernel
-from taskmap.ir.target import Target
+from taskmap.ir.target import GpuTarget
 from taskmap.ir.task import Task
 from taskmap.schedules.common.access import same_count
 from taskmap.schedules.common.row_domain import Rows, find_contiguous_rows, find_rows, reductions_of, row_length
@@ -20,7 +20,7 @@ from taskmap.schedules.cuda.select_attention import schedule_attention
 from taskmap.schedules.cuda.select_matmul import choose, schedule_config
 
 _DEEP = 64
-_TEMPLATES: tuple[tuple[str, Callable[[Task, Target], Kernel | None]], ...] = (
+_TEMPLATES: tuple[tuple[str, Callable[[Task, GpuTarget], Kernel | None]], ...] = (
     ("cuda.attention", schedule_attention),
     ("cuda.scatter", schedule_scatter),
     ("cuda.recurrence", schedule_recurrence),
@@ -28,14 +28,14 @@ _TEMPLATES: tuple[tuple[str, Callable[[Task, Target], Kernel | None]], ...] = (
 """The templates of one configuration, in the order in which they are asked."""
 
 
-def schedule_cuda(task: Task, target: Target, attempt: int = 0) -> ScheduledKernel:
+def schedule_cuda(task: Task, target: GpuTarget, attempt: int = 0) -> ScheduledKernel:
     """The kernel of ``task`` on the GPU ``target``. Each ``attempt`` that ran out of registers moves on to the next
     configuration that needs fewer. Raises ScheduleError if no template or rule takes the task, or no configuration is
     left."""
     return _schedule(task, target, attempt).for_attempt(attempt)
 
 
-def _schedule(task: Task, target: Target, attempt: int) -> ScheduledKernel:
+def _schedule(task: Task, target: GpuTarget, attempt: int) -> ScheduledKernel:
     for name, template in _TEMPLATES:
         kernel = template(task, target)
         if kernel is not None:

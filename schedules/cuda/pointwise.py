@@ -14,7 +14,7 @@ from taskmap.ir.algebra.mapping import spatial
 from taskmap.ir.construct import ceil_div, index, product
 from taskmap.ir.nodes import Buffer, Dim, Expr, Kernel, LoopKind, Var
 from taskmap.ir.printer import print_dim
-from taskmap.ir.target import Target
+from taskmap.ir.target import GpuTarget
 from taskmap.ir.task import Task
 from taskmap.ir.workers import THREAD
 from taskmap.schedules.common.access import MemoryStep, accesses, merged_axes, require_pointwise, storage_order
@@ -27,7 +27,7 @@ from taskmap.schedules.cuda.support.vectors import fills, vector_lanes
 from taskmap.schedules.cuda.transpose import schedule_transpose
 
 
-def schedule_pointwise(task: Task, target: Target) -> Kernel:
+def schedule_pointwise(task: Task, target: GpuTarget) -> Kernel:
     """A kernel for a task whose outputs are all computed over one iteration domain.
 
     Raises ScheduleError if an output has another size, or if a reduction would be recomputed for many elements.

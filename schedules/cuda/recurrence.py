@@ -18,7 +18,7 @@ from taskmap.ir.construct import index, static_size
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.nodes import Expr, Kernel, Scope, Var
 from taskmap.ir.printer import print_dim
-from taskmap.ir.target import Target
+from taskmap.ir.target import GpuTarget
 from taskmap.ir.task import Task
 from taskmap.ir.workers import THREAD
 from taskmap.schedules.common.inline import Inliner
@@ -30,7 +30,7 @@ from taskmap.schedules.cuda.support.vectors import fills
 _MOST_THREADS = 512
 
 
-def schedule_recurrence(task: Task, target: Target) -> Kernel | None:
+def schedule_recurrence(task: Task, target: GpuTarget) -> Kernel | None:
     """The kernel of a task that is a recurrence, or None for any other task."""
     frame = find_recurrence(task)
     if frame is None:

@@ -37,7 +37,7 @@ from taskmap.ir.construct import (
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.nodes import Buffer, Call, Dim, Expr, Kernel, Load, LoopKind, Reduce, Scope, Var
 from taskmap.ir.printer import print_dim
-from taskmap.ir.target import Target
+from taskmap.ir.target import GpuTarget
 from taskmap.ir.task import Stage, Task
 from taskmap.ir.types import i64
 from taskmap.ir.visit import substitute, walk_exprs
@@ -101,7 +101,7 @@ class RowConfig:
         return self.team * self.teams
 
 
-def row_config(rows: Dim, units: Dim, lanes: int, target: Target) -> RowConfig:
+def row_config(rows: Dim, units: Dim, lanes: int, target: GpuTarget) -> RowConfig:
     """The configuration for ``rows`` rows of ``units`` vectors: a warp if eight vectors for each of its threads hold
     the row, else as many threads as it takes; more if there are too few rows to fill the GPU."""
     size = static_size(units)
@@ -118,7 +118,7 @@ def row_config(rows: Dim, units: Dim, lanes: int, target: Target) -> RowConfig:
     return RowConfig(team, lanes, slots if slots <= _MOST_SLOTS else 0)
 
 
-def column_config(rows: Dim, length: Dim, target: Target) -> RowConfig:
+def column_config(rows: Dim, length: Dim, target: GpuTarget) -> RowConfig:
     """The configuration for interleaved rows: a warp of columns, and as many threads to each as it takes to fill the
     GPU."""
     size, count = static_size(length), static_size(rows)
@@ -135,7 +135,7 @@ def _power(n: int) -> int:
     return 1 << max(0, n - 1).bit_length()
 
 
-def schedule_rows(task: Task, rows: Rows, target: Target, config: RowConfig | None = None) -> Kernel:
+def schedule_rows(task: Task, rows: Rows, target: GpuTarget, config: RowConfig | None = None) -> Kernel:
     """A kernel for a row task, as the module's docstring describes. Raises ScheduleError if a value is read across
     rows."""
     task = with_reciprocals(task)
@@ -166,7 +166,7 @@ class _Reduction:
 class _Plan:
     task: Task
     frame: RowDomain
-    target: Target
+    target: GpuTarget
     given: RowConfig | None
     config: RowConfig = RowConfig(1, 1, 1)
     launch: Launch = field(init=False)
@@ -248,7 +248,9 @@ class _Plan:
             team = min(_WALKING_THREADS // (found.columns or 1), max(found.team, _LOOP_TEAM // (found.columns or 1)))
             return replace(found, slots=0, team=team, parts=parts)
         held = found.slots * found.lanes * (self.full.dtype.bytes + _COMPUTED_BYTES) // 4
-        available = min(self.target.vector_registers, self.target.registers_per_sm // found.threads) - _OTHER_REGISTERS
+        available = (
+            min(self.target.registers_per_thread, self.target.registers_per_sm // found.threads) - _OTHER_REGISTERS
+        )
         if found.slots and held <= available:
             return found
         largest = _WALKING_THREADS // (found.columns or 1)

@@ -24,7 +24,7 @@ from taskmap.ir.construct import cast, ceil_div, const, identity, index, load, m
 from taskmap.ir.isa.table import instruction_named
 from taskmap.ir.nodes import Buffer, Dim, Expr, Intrinsic, Kernel, Scope, Var
 from taskmap.ir.printer import print_dim
-from taskmap.ir.target import Target
+from taskmap.ir.target import GpuTarget
 from taskmap.ir.task import Task
 from taskmap.ir.types import DType, f32, f64, i32, i64
 from taskmap.ir.workers import THREAD
@@ -46,7 +46,7 @@ _FEWEST_CELLS = 32
 _ATOMIC = {"sum": "add", "max": "max", "min": "min", "any": "max", "all": "min", "last": "max"}
 
 
-def schedule_scatter(task: Task, target: Target) -> Kernel | None:
+def schedule_scatter(task: Task, target: GpuTarget) -> Kernel | None:
     """The kernel of a task that is a scatter, or None for any other task."""
     frame = find_scatter(task)
     if frame is None:
@@ -79,7 +79,7 @@ def _cell_type(frame: ScatterDomain) -> DType | None:
 # By owners.
 
 
-def _owners(frame: ScatterDomain, target: Target) -> Kernel:
+def _owners(frame: ScatterDomain, target: GpuTarget) -> Kernel:
     shape, out = frame.stage.shape, frame.stage.out
     columns = [d for d in storage_order(out) if d in frame.followed]
     ranges, chunk = _ranges(frame, [shape[d] for d in columns], target)
@@ -95,7 +95,7 @@ def _owners(frame: ScatterDomain, target: Target) -> Kernel:
     )
 
 
-def _ranges(frame: ScatterDomain, columns: list[Dim], target: Target) -> tuple[int, Dim]:
+def _ranges(frame: ScatterDomain, columns: list[Dim], target: GpuTarget) -> tuple[int, Dim]:
     """The number of owners that share a column, and the number of positions of the first data dimension that each
     has."""
     if not frame.data:
@@ -194,7 +194,7 @@ class _Block:
     cells: Buffer
 
 
-def _blocks(frame: ScatterDomain, dtype: DType, target: Target) -> Kernel:
+def _blocks(frame: ScatterDomain, dtype: DType, target: GpuTarget) -> Kernel:
     stage, e = frame.stage, frame.e
     shape = stage.shape
     columns = [d for d in storage_order(stage.out) if d in frame.followed]
@@ -232,7 +232,7 @@ def _blocks(frame: ScatterDomain, dtype: DType, target: Target) -> Kernel:
     return launch.kernel(f"cuda.scatter({text}, {e.op}, atomics in shared memory, cells={size}, order={order})")
 
 
-def _cells(whole: int, columns: int, target: Target) -> int:
+def _cells(whole: int, columns: int, target: GpuTarget) -> int:
     """The number of positions that a block owns: few enough that there are blocks for all multiprocessors."""
     size = min(whole, _MOST_CELLS)
     while size > _FEWEST_CELLS and -(-whole // size) * columns < 2 * target.cores:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from taskmap.ir.construct import static_size
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.nodes import Kernel
-from taskmap.ir.target import Target
+from taskmap.ir.target import GpuTarget
 from taskmap.ir.task import Task
 from taskmap.schedules.common.access import require_count
 from taskmap.schedules.cuda.attention.problem_view import AttentionTask, find_attention_task
@@ -26,7 +26,7 @@ _GUESS, _LENGTH = 64, 512
 Config = AttentionConfig | HopperAttentionConfig
 
 
-def schedule_attention(task: Task, target: Target, config: Config | None = None) -> Kernel | None:
+def schedule_attention(task: Task, target: GpuTarget, config: Config | None = None) -> Kernel | None:
     """The template's kernel, or None for a task that is not anchored by an attention that it supports.
 
     Raises ScheduleError with the reason if ``config`` does not fit.
@@ -46,12 +46,12 @@ def schedule_attention(task: Task, target: Target, config: Config | None = None)
     return kernel_with(t, chosen)
 
 
-def why_not(t: AttentionTask, c: Config, target: Target) -> str | None:
+def why_not(t: AttentionTask, c: Config, target: GpuTarget) -> str | None:
     """The reason why ``c`` cannot compute ``t`` on ``target``, or None if it can."""
     return hopper_attention.validity(t, c, target) if isinstance(c, HopperAttentionConfig) else validity(t, c, target)
 
 
-def choose(t: AttentionTask, target: Target) -> Config | None:
+def choose(t: AttentionTask, target: GpuTarget) -> Config | None:
     """The default configuration: the largest tile that fills the GPU, by warpgroups if they support it; else the
     smallest, whose keys several blocks share; None if none fits."""
     fitting: list[Config] = [c for c in every(t, target) if why_not(t, c, target) is None]
@@ -64,7 +64,7 @@ def choose(t: AttentionTask, target: Target) -> Config | None:
     return next(shared_by_blocks(t, target, fitting), smallest)
 
 
-def shared_by_blocks(t: AttentionTask, target: Target, fitting: Sequence[Config]) -> Iterator[AttentionConfig]:
+def shared_by_blocks(t: AttentionTask, target: GpuTarget, fitting: Sequence[Config]) -> Iterator[AttentionConfig]:
     """The smallest tiles of queries, split until every multiprocessor has two blocks, with the largest tiles of keys
     first: first those of which each block has two, so that one is copied while the other is computed, then those of
     which it has one."""
@@ -85,7 +85,7 @@ def shared_by_blocks(t: AttentionTask, target: Target, fitting: Sequence[Config]
                 yield found
 
 
-def every(t: AttentionTask, target: Target) -> list[Config]:
+def every(t: AttentionTask, target: GpuTarget) -> list[Config]:
     """Configurations of all templates, the most promising first; those of warpgroups only if these are not mostly
     idle."""
     queries = static_size(t.a.queries) or _LENGTH

@@ -13,7 +13,7 @@ from taskmap.ir.construct import static_size
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.isa.table import Instruction, MatMulSpec, instruction_named, instructions_for
 from taskmap.ir.nodes import Dim, Kernel
-from taskmap.ir.target import Target
+from taskmap.ir.target import GpuTarget
 from taskmap.ir.types import DType, f32, f64, tf32
 from taskmap.schedules.cuda.hopper import matmul as hopper
 from taskmap.schedules.cuda.hopper.matmul import HopperConfig, schedule_hopper
@@ -72,7 +72,7 @@ Config = MatmulConfig | HopperConfig
 C = TypeVar("C", MatmulConfig, HopperConfig)
 
 
-def space(p: Gemm, target: Target) -> list[Config]:
+def space(p: Gemm, target: GpuTarget) -> list[Config]:
     """Every configuration that can compute ``p`` on ``target`` without waste, the fastest by the estimate first: at
     most 200, and at most 100 of them for warpgroups."""
     found = [c for c in candidates(p, target) if why_not(p, c, target) is None and wasted(p, c, target) is None]
@@ -81,17 +81,17 @@ def space(p: Gemm, target: Target) -> list[Config]:
     return [c for c in found if c not in beyond][:_MOST]
 
 
-def why_not(p: Gemm, c: Config, target: Target) -> str | None:
+def why_not(p: Gemm, c: Config, target: GpuTarget) -> str | None:
     """The reason why ``c`` cannot compute ``p`` on ``target``, or None if it can."""
     if isinstance(c, HopperConfig):
         return NOT_ROUNDED if c.spec.a == tf32 and not target.tf32 else hopper.validity(p, c, target)
     reason = validity(p, c, target)
-    if reason is None and most_registers(p, c, target) > target.vector_registers:
-        return f"a thread needs about {most_registers(p, c, target)} registers, but has {target.vector_registers}"
+    if reason is None and most_registers(p, c, target) > target.registers_per_thread:
+        return f"a thread needs about {most_registers(p, c, target)} registers, but has {target.registers_per_thread}"
     return reason
 
 
-def wasted(p: Gemm, c: Config, target: Target) -> str | None:
+def wasted(p: Gemm, c: Config, target: GpuTarget) -> str | None:
     """The part of ``c`` that the product leaves empty although a smaller configuration would do; None if there is
     none."""
     k = static_size(p.k)
@@ -106,17 +106,17 @@ def wasted(p: Gemm, c: Config, target: Target) -> str | None:
     return None
 
 
-def schedule_config(p: Gemm, c: Config, target: Target) -> Kernel:
+def schedule_config(p: Gemm, c: Config, target: GpuTarget) -> Kernel:
     """Instantiates the template of ``c``."""
     return schedule_hopper(p, c, target) if isinstance(c, HopperConfig) else schedule_product(p, c, target)
 
 
-def candidates(p: Gemm, target: Target) -> list[Config]:
+def candidates(p: Gemm, target: GpuTarget) -> list[Config]:
     """All configurations, before their validity is checked."""
     return [*_of_warpgroups(p, target), *_of_warps(p, target)]
 
 
-def _of_warpgroups(p: Gemm, target: Target) -> list[Config]:
+def _of_warpgroups(p: Gemm, target: GpuTarget) -> list[Config]:
     if target.isa != "sm_90a":
         return []
     found: list[Config] = []
@@ -147,7 +147,7 @@ def _types(p: Gemm) -> tuple[DType, DType, DType]:
     return p.left.expr.dtype, p.right.expr.dtype, p.accumulate
 
 
-def _of_warps(p: Gemm, target: Target) -> list[Config]:
+def _of_warps(p: Gemm, target: GpuTarget) -> list[Config]:
     multiplier = tensor_multiplier(p, target)
     group = 8
     depths = _depths(p, target)
@@ -164,7 +164,7 @@ def _of_warps(p: Gemm, target: Target) -> list[Config]:
     return [*alone, *(s for c in alone if c.stages in (stages[-1], *_DEEP) for s in _split(p, c, target))]
 
 
-def _split(p: Gemm, c: C, target: Target) -> list[C]:
+def _split(p: Gemm, c: C, target: GpuTarget) -> list[C]:
     """``c`` with as many blocks for a sum as give every multiprocessor one block, two and four; none if there are
     enough tiles or sums are short."""
     tiles, k = tiles_of(p, (c.block_m, c.block_n)), static_size(p.k)
@@ -176,7 +176,7 @@ def _split(p: Gemm, c: C, target: Target) -> list[C]:
     return [replace(c, split=count) for count in counts if count > 1]
 
 
-def _depths(p: Gemm, target: Target) -> tuple[int, ...]:
+def _depths(p: Gemm, target: GpuTarget) -> tuple[int, ...]:
     """The k extents of a k-tile in shared memory."""
     if tensor_multiplier(p, target) is None:
         return (8, 16) if p.accumulate.bytes <= 4 else (4, 8)
@@ -187,11 +187,11 @@ def _with(tile: tuple[int, int, int, int], depth: int) -> tuple[int, int, int, i
     return tile[0], tile[1], depth, tile[2], tile[3]
 
 
-def _any_asynchronous(p: Gemm, target: Target) -> bool:
+def _any_asynchronous(p: Gemm, target: GpuTarget) -> bool:
     return is_asynchronous(p, MatmulConfig("mma", 64, 64, 32, 32, 32), target)
 
 
-def tensor_multiplier(p: Gemm, target: Target) -> str | None:
+def tensor_multiplier(p: Gemm, target: GpuTarget) -> str | None:
     """The tensor-core instruction that multiplies these operands, if the target has one."""
     a, b, c = _types(p)
     if c == f64:
@@ -202,7 +202,7 @@ def tensor_multiplier(p: Gemm, target: Target) -> str | None:
     return next((i.name for i in found if i.family == "mma"), None)
 
 
-def estimate(p: Gemm, c: Config, target: Target) -> float:
+def estimate(p: Gemm, c: Config, target: GpuTarget) -> float:
     """A rough estimate of the product's time in seconds: waves of blocks, each bound by the slowest resource of its
     multiprocessor.
 
@@ -224,7 +224,7 @@ def _count(p: Gemm) -> int:
     return count
 
 
-def working_time(p: Gemm, c: Config, target: Target) -> float:
+def working_time(p: Gemm, c: Config, target: GpuTarget) -> float:
     """Seconds that the multiprocessors would compute if memory were never the limit."""
     m, n, k = (_known(d) for d in (p.m, p.n, p.k))
     split = c.split
@@ -244,7 +244,7 @@ def working_time(p: Gemm, c: Config, target: Target) -> float:
     return waves * (_BEGINNING + clocks) / target.clock
 
 
-def _adding_up(p: Gemm, c: Config, target: Target) -> float:
+def _adding_up(p: Gemm, c: Config, target: GpuTarget) -> float:
     """Clock cycles to combine the sums of a tile that several blocks share: partial sums go to the second-level cache,
     a counter tells who is last, and that block reads them all."""
     split = c.split
@@ -253,7 +253,7 @@ def _adding_up(p: Gemm, c: Config, target: Target) -> float:
     return 2500 + (1 + split) * c.block_m * c.block_n * p.accumulate.bytes / (0.75 * target.l2_rate)
 
 
-def _clocks(p: Gemm, c: Config, target: Target) -> float:
+def _clocks(p: Gemm, c: Config, target: GpuTarget) -> float:
     """Clock cycles of one step along k, for a block alone on its multiprocessor."""
     size = p.left.expr.dtype.bytes
     work = 2 * c.block_m * c.block_n * c.block_k
@@ -288,7 +288,7 @@ def _known(d: Dim) -> int:
     return static_size(d) or _GUESS
 
 
-def registers(p: Gemm, c: MatmulConfig, target: Target) -> int:
+def registers(p: Gemm, c: MatmulConfig, target: GpuTarget) -> int:
     """A rough estimate of a thread's registers: sums, fragments, loads in flight, addresses."""
     words = max(1, p.accumulate.bytes // 4)
     sums = c.block_m * c.block_n // c.threads * words
@@ -302,7 +302,7 @@ def registers(p: Gemm, c: MatmulConfig, target: Target) -> int:
     return sums + fragments + moving + 40
 
 
-def most_registers(p: Gemm, c: MatmulConfig, target: Target) -> int:
+def most_registers(p: Gemm, c: MatmulConfig, target: GpuTarget) -> int:
     """Registers of a thread, including those beyond the minimum that the assembler holds: fragments of the next step,
     if a stage has more than two, and the source addresses of its copies.
 
@@ -321,7 +321,7 @@ def most_registers(p: Gemm, c: MatmulConfig, target: Target) -> int:
     return least + ((c.warp_m + c.warp_n) * 3 // 16 if steps > 2 else 0)
 
 
-def blocks_per_sm(p: Gemm, c: Config, target: Target) -> int:
+def blocks_per_sm(p: Gemm, c: Config, target: GpuTarget) -> int:
     """The number of blocks that a multiprocessor holds at once; at least one."""
     if isinstance(c, HopperConfig):
         registers_of = 168 if c.groups > 1 else 255
@@ -335,14 +335,14 @@ def blocks_per_sm(p: Gemm, c: Config, target: Target) -> int:
     return max(1, min(by_memory, by_registers, by_threads, 16))
 
 
-def pressure(p: Gemm, c: Config, target: Target) -> int:
+def pressure(p: Gemm, c: Config, target: GpuTarget) -> int:
     """A rough estimate of the registers of a thread that multiplies."""
     if isinstance(c, HopperConfig):
         return c.block_m * c.block_n // (c.groups * _WARPGROUP) + 90
     return registers(p, c, target)
 
 
-def choose(p: Gemm, target: Target, attempt: int = 0) -> Config:
+def choose(p: Gemm, target: GpuTarget, attempt: int = 0) -> Config:
     """The fastest configuration by the estimate; each ``attempt`` that ran out of registers moves on to the fastest of
     those that need fewer. Raises ScheduleError if none can compute the product."""
     found = space(p, target)

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.nodes import Kernel, Var
-from taskmap.ir.target import Target
+from taskmap.ir.target import GpuTarget
 from taskmap.ir.task import Task
 from taskmap.schedules.common.matmul_form import MatmulForm
 from taskmap.schedules.common.space import Config, unreadable
@@ -24,27 +24,27 @@ class CudaMatmulProblem(MatmulForm):
 
     template = "cuda.matmul"
 
-    def default(self, target: Target) -> ProductConfig:
+    def default(self, target: GpuTarget) -> ProductConfig:
         """The untuned configuration."""
         return choose(_product(self), target)
 
-    def configs(self, target: Target) -> tuple[Config, ...]:
+    def configs(self, target: GpuTarget) -> tuple[Config, ...]:
         """At most 200 valid configurations and the default, which comes first."""
         return tuple(dict.fromkeys([self.default(target), *space(_product(self), target)]))
 
-    def cycles(self, config: Config, target: Target) -> float:
+    def cycles(self, config: Config, target: GpuTarget) -> float:
         """Cycles by the estimate."""
         return self.seconds(config, target) * target.clock
 
-    def seconds(self, config: Config, target: Target) -> float:
+    def seconds(self, config: Config, target: GpuTarget) -> float:
         """Seconds by the estimate."""
         return estimate(_product(self.likely), config, target)  # type: ignore[arg-type]
 
-    def read(self, text: str, target: Target) -> ProductConfig | None:
+    def read(self, text: str, target: GpuTarget) -> ProductConfig | None:
         """The configuration with this text, if it is valid on ``target``, else None."""
         return next((c for c in self.configs(target) if str(c) == text), None)  # type: ignore[return-value]
 
-    def kernel(self, task: Task, config: Config, target: Target) -> Kernel:
+    def kernel(self, task: Task, config: Config, target: GpuTarget) -> Kernel:
         """The template's kernel. Raises ScheduleError if ``config`` does not fit."""
         found = find_product(task)
         if found is None:
@@ -63,7 +63,7 @@ def _product(p: MatmulForm) -> Gemm:
     return found
 
 
-def find_cuda_matmul(task: Task, target: Target, hints: Mapping[Var, int]) -> CudaMatmulProblem | None:
+def find_cuda_matmul(task: Task, target: GpuTarget, hints: Mapping[Var, int]) -> CudaMatmulProblem | None:
     """The product that anchors a task, as ``MatmulForm.find`` says, if the GPU's matmul template takes it."""
     found = CudaMatmulProblem.find(task, hints)
     product = None if found is None or found.packed else find_product(task)

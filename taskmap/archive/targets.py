@@ -32,7 +32,7 @@ from taskmap.compile.session import Session, new_session
 from taskmap.compile.task_store import TaskStore
 from taskmap.ir.errors import CompilerNotFoundError, NoDeviceError, UnsupportedError
 from taskmap.ir.features import in_order
-from taskmap.ir.target import Target
+from taskmap.ir.target import GpuTarget
 from taskmap.options import Options
 from taskmap.targets.choose import gpu_target, simulated_target
 from taskmap.targets.cpu import CpuPlatform
@@ -126,7 +126,7 @@ def _no_features(needed: Collection[str]) -> tuple[str, ...]:
     return ()
 
 
-def _target(options: Options) -> Target:
+def _target(options: Options) -> GpuTarget:
     """The GPU named by the options, or else this machine's GPU, or else the simulator's default."""
     if options.gpu is not None:
         return simulated_target(options)
@@ -143,7 +143,7 @@ class AbsentGpu(GpuCode):
     code of compiled kernels, by symbol."""
 
     options: Options
-    target: Target
+    target: GpuTarget
     toolchain: CudaToolchain
     store: KernelStore
     images: dict[str, bytes] = field(default_factory=dict)

@@ -6,11 +6,12 @@ import argparse
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from taskmap.cli.options import isa_option
 from taskmap.cli.output import positive
 from taskmap.ir.errors import InputError
-from taskmap.ir.target import Target
+from taskmap.ir.target import CpuTarget, Target
 from taskmap.ir.types import DType, dtype_named
 from taskmap.schedules import Problem, packed_width, read_problem
 
@@ -26,7 +27,7 @@ class Named:
     """
 
     options: Callable[[argparse.ArgumentParser], None]
-    problem: Callable[[argparse.Namespace, Target], Problem]
+    problem: Callable[[argparse.Namespace, Any], Problem]
     example: str
     targets: tuple[str, ...] = ("cpu",)
 
@@ -108,7 +109,7 @@ def _convolution_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _convolution(a: argparse.Namespace, target: Target) -> Problem:
+def _convolution(a: argparse.Namespace, target: CpuTarget) -> Problem:
     rank, dtype = len(a.kernel), dtype_named(a.dtype)
     stride, padding, dilation, extra = (
         _spread(name, getattr(a, name), rank) for name in ("stride", "padding", "dilation", "output_padding")
@@ -145,7 +146,7 @@ def _row(a: argparse.Namespace, stride: tuple[int, ...], padding: tuple[int, ...
     return max(1, (image + 2 * p - d * (kernel - 1) - 1) // max(s, 1) + 1)
 
 
-def _weights(columns: int, groups: int, row: int, dtype: DType, target: Target, channels: int) -> str:
+def _weights(columns: int, groups: int, row: int, dtype: DType, target: CpuTarget, channels: int) -> str:
     """The layout of weights in compiled models, for this many output channels per group."""
     if columns < (2 if groups == 1 else 4):
         return "plain"
@@ -182,7 +183,7 @@ def _attention_options(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(f"--{name}", default="heads", choices=["heads", "rows"], help=place)
 
 
-def _attention(a: argparse.Namespace, target: Target) -> Problem:
+def _attention(a: argparse.Namespace, target: CpuTarget) -> Problem:
     keys, width, key_heads = a.keys or a.queries, a.width or a.depth, a.key_heads or a.heads
     if a.heads % key_heads:
         raise InputError(f"{key_heads} heads of keys do not divide {a.heads} heads of queries")

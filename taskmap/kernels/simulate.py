@@ -27,7 +27,7 @@ from taskmap.ir.errors import InputError
 from taskmap.ir.isa.entry import Parameter
 from taskmap.ir.lower.pipeline import lower
 from taskmap.ir.nodes import Buffer, Invoke, Kernel, Load, Region, TensorMap
-from taskmap.ir.target import Target
+from taskmap.ir.target import GpuTarget
 from taskmap.ir.verify.rules import verify
 from taskmap.ir.visit import stmt_exprs, walk_exprs, walk_stmts
 from taskmap.kernels.arguments import Arguments
@@ -49,7 +49,7 @@ class Simulation:
     """
 
     source: CudaSource
-    gpu: Target
+    gpu: GpuTarget
     problems: tuple[Problem, ...]
     counters: Mapping[str, int] = field(default_factory=dict)
     deterministic: bool = True

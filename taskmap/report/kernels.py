@@ -20,6 +20,7 @@ from taskmap.graph.fusion.planning import Group
 from taskmap.graph.nodes import Node
 from taskmap.ir.analysis.cost import Sizes
 from taskmap.ir.nodes import Var
+from taskmap.ir.target import GpuTarget
 from taskmap.ir.util.lazy import lazily
 from taskmap.report.collect import Recorded
 from taskmap.report.mappings import choices, pictures
@@ -134,7 +135,7 @@ class _Flows:
 def _conditions(report: Report, session: Session, peaks: Peaks | None) -> tuple[tuple[str, str], ...]:
     host = detect_host()
     target = session.target
-    found = [("target", f"{report.target}{f' ({target.name})' if target.name else ''}")]
+    found = [("target", f"{report.target}{f' ({target.name})' if isinstance(target, GpuTarget) else ''}")]
     if session.options.target == "cuda-sim":
         found.append(("simulated", "kernels ran in the simulator on the CPU; their times say nothing about a GPU"))
     found += [

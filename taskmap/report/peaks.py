@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from taskmap.backend.cpu.peaks import measured_peaks
 from taskmap.ir.errors import TaskmapError
+from taskmap.ir.target import GpuTarget
 from taskmap.report.roofline import Peaks, cpu_peaks, gpu_peaks
 from taskmap.targets.cpu import CpuPlatform
 from taskmap.targets.platform import Platform
@@ -21,7 +22,7 @@ def peaks_of(platform: Platform, threads: int) -> Peaks | None:
     """
     if isinstance(platform, CpuPlatform):
         return _of_cpu(platform, threads)
-    return gpu_peaks(platform.target)
+    return gpu_peaks(platform.target) if isinstance(platform.target, GpuTarget) else None
 
 
 @lru_cache(maxsize=8)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from taskmap.ir.target import Target
+from taskmap.ir.target import GpuTarget
 
 _NARROW = ("f16[", "bf16[")
 _L2_BYTES_PER_CLOCK = 64
@@ -64,16 +64,15 @@ def cpu_peaks(rate: float, levels: Mapping[str, tuple[int, float]]) -> Peaks:
     return Peaks(memories, (Ceiling("f32", rate),), "measured on this machine")
 
 
-def gpu_peaks(gpu: Target) -> Peaks | None:
+def gpu_peaks(gpu: GpuTarget) -> Peaks:
     """The ceilings of a GPU, from its data sheet."""
-    if not (gpu.clock and gpu.memory_bandwidth and gpu.f32_rate):
-        return None
     clocks = gpu.clock * gpu.cores
     memories = (
         Ceiling("L2", float(_L2_BYTES_PER_CLOCK * clocks), gpu.l2),
         Ceiling("DRAM", float(gpu.memory_bandwidth)),
     )
-    arithmetic = [Ceiling("f32", float(gpu.f32_rate * clocks))]
-    if gpu.f16_rate:
-        arithmetic.append(Ceiling("f16 tensor cores", float(gpu.f16_rate * clocks)))
-    return Peaks(memories, tuple(arithmetic), f"data sheet of {gpu.name or gpu.isa}")
+    arithmetic = (
+        Ceiling("f32", float(gpu.f32_rate * clocks)),
+        Ceiling("f16 tensor cores", float(gpu.f16_rate * clocks)),
+    )
+    return Peaks(memories, arithmetic, f"data sheet of {gpu.name}")

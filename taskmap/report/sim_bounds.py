@@ -18,7 +18,7 @@ from taskmap.backend.store.objects import KernelStore
 from taskmap.ir.analysis.cost import Sizes, known_size
 from taskmap.ir.errors import TaskmapError
 from taskmap.ir.nodes import Buffer
-from taskmap.ir.target import Target
+from taskmap.ir.target import GpuTarget
 from taskmap.ir.task import Task
 from taskmap.report.records import SimulatedBound
 
@@ -32,7 +32,7 @@ Kernel = tuple[CudaSource, Task, Sizes]
 
 def simulated_bounds(
     kernels: Iterable[Kernel],
-    gpu: Target,
+    gpu: GpuTarget,
     store: KernelStore,
     total_seconds: float = TOTAL_SECONDS,
     clock: Callable[[], float] = time.monotonic,
@@ -51,7 +51,7 @@ def simulated_bounds(
 
 
 def _bound(
-    source: CudaSource, task: Task, sizes: Sizes, gpu: Target, store: KernelStore, seconds: float
+    source: CudaSource, task: Task, sizes: Sizes, gpu: GpuTarget, store: KernelStore, seconds: float
 ) -> SimulatedBound | None:
     """The bound of one kernel, run on zeros: values do not change the counts, except as indices."""
     try:
@@ -68,7 +68,7 @@ def _bound(
     if report.problems or not report.counters:
         return None
     made = roofline(report.counters, footprint, gpu)
-    return SimulatedBound(gpu.name or gpu.isa, made.seconds, made.bound, tuple(made.seconds_of.items()))
+    return SimulatedBound(gpu.name, made.seconds, made.bound, tuple(made.seconds_of.items()))
 
 
 def _span(buffer: Buffer, sizes: Sizes) -> int:

@@ -9,7 +9,7 @@ from taskmap.backend.cpu.host import detect_host, parse_isa
 from taskmap.backend.cuda.driver import DeviceInfo
 from taskmap.ir.errors import NoDeviceError, UnsupportedError
 from taskmap.ir.features import SIMULATED_ISA, SIMULATED_TILES
-from taskmap.ir.target import GPUS, Target, cpu_target, cuda_target
+from taskmap.ir.target import GPUS, CpuTarget, GpuTarget, cpu_target, cuda_target
 from taskmap.options import Options, named_gpu
 
 __all__ = ["host_target"]
@@ -20,7 +20,7 @@ DEFAULT_GPU = "sm_80"
 _OWN_FEATURES = (90, 100)  # architectures whose own instructions no later one has: sm_90a, sm_100a
 
 
-def host_target(options: Options, threads: int) -> Target:
+def host_target(options: Options, threads: int) -> CpuTarget:
     """This machine's CPU as restricted by ``options``, planned for ``threads`` threads if they set none.
 
     Raises UnsupportedError for an instruction set or a feature that this CPU lacks, and InvalidOptionError for an
@@ -39,7 +39,7 @@ def host_target(options: Options, threads: int) -> Target:
     return cpu_target(isa, options.threads or threads, host.l1d, host.l2, host.l3 or host.l2, features)
 
 
-def simulated_target(options: Options) -> Target:
+def simulated_target(options: Options) -> GpuTarget:
     """The simulated GPU."""
     return named_gpu(options.gpu or DEFAULT_GPU)
 
@@ -52,7 +52,7 @@ def runs_code(isa: str, capability: tuple[int, int]) -> bool:
     return wanted == 10 * major + minor if isa[-1] in "af" else wanted // 10 == major and wanted <= 10 * major + minor
 
 
-def gpu_target(options: Options, device: DeviceInfo) -> Target:
+def gpu_target(options: Options, device: DeviceInfo) -> GpuTarget:
     """The GPU ``device``, or the older one named by ``options`` whose code it runs, too.
 
     Raises NoDeviceError for a GPU older than taskmap supports, and for a requested one whose code it does not run.

@@ -25,7 +25,7 @@ from taskmap.graph.passes.narrow_weights import NarrowWeights
 from taskmap.graph.passes.weight_packing import PackWeights
 from taskmap.graph.passes.winograd import TransformWeights
 from taskmap.ir.nodes import Kernel
-from taskmap.ir.target import Target
+from taskmap.ir.target import CpuTarget
 from taskmap.options import Options
 from taskmap.schedules import choose_form, packed_filled, packed_together, packed_width
 from taskmap.targets.choose import host_target
@@ -41,7 +41,7 @@ class CpuPlatform:
     """This machine's CPU, one C compiler, one kernel store."""
 
     options: Options
-    target: Target
+    target: CpuTarget
     toolchain: Toolchain
     store: KernelStore
     device: torch.device = CPU

@@ -16,7 +16,7 @@ from taskmap.backend.cuda.nvrtc import nvrtc_version
 from taskmap.backend.cuda.toolchain import CudaToolchain, find_cuda_toolchain
 from taskmap.backend.program.executable import Executable
 from taskmap.backend.store.objects import KernelStore
-from taskmap.ir.target import Target
+from taskmap.ir.target import GpuTarget
 from taskmap.options import Options
 from taskmap.targets.choose import gpu_target
 from taskmap.targets.gpu_base import GpuCode
@@ -32,7 +32,7 @@ class CudaPlatform(GpuCode):
     """One GPU, one CUDA compiler, one kernel store."""
 
     options: Options
-    target: Target
+    target: GpuTarget
     toolchain: CudaToolchain
     store: KernelStore
     driver: Driver

@@ -7,7 +7,7 @@ from taskmap.backend.cuda.source import CudaSource
 from taskmap.graph.passes import GraphPass
 from taskmap.graph.passes.weight_packing import WEIGHTS_CHANNELS_LAST
 from taskmap.ir.nodes import Kernel
-from taskmap.ir.target import Target
+from taskmap.ir.target import GpuTarget
 from taskmap.targets.platform import VECTOR_BYTES
 
 
@@ -16,7 +16,7 @@ class GpuCode:
 
     __slots__ = ()
 
-    target: Target
+    target: GpuTarget
 
     @property
     def suffix(self) -> str:

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import torch
 
-from taskmap.ir.target import Target
+from taskmap.ir.target import GpuTarget
 from taskmap.options import Options
 
 
-def with_precision(target: Target, options: Options) -> Target:
+def with_precision(target: GpuTarget, options: Options) -> GpuTarget:
     """``target``, a GPU, with or without permission to round the operands of f32 products to tf32."""
     allowed = pytorch_allows_tf32() if options.tf32 is None else options.tf32
     return replace(target, tf32=allowed)

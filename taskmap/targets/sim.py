@@ -17,7 +17,7 @@ from taskmap.backend.sim.building import SimCompiler
 from taskmap.backend.sim.launch import SimLauncher
 from taskmap.backend.store.objects import KernelStore
 from taskmap.ir.errors import CompilerNotFoundError, UnsupportedError
-from taskmap.ir.target import Target
+from taskmap.ir.target import GpuTarget
 from taskmap.options import Options
 from taskmap.targets.choose import simulated_target
 from taskmap.targets.devices import CPU
@@ -33,7 +33,7 @@ class SimPlatform(GpuCode):
     """A GPU that is not present."""
 
     options: Options
-    target: Target
+    target: GpuTarget
     store: KernelStore
     device: torch.device = CPU
 

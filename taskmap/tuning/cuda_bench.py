@@ -20,7 +20,7 @@ from taskmap.backend.program.structure import BufferKind, Launch, Program, Progr
 from taskmap.backend.store.objects import KernelStore
 from taskmap.ir.errors import CodegenError, CompilerFailedError, IndexOutOfRangeError, LoweringError, ScheduleError
 from taskmap.ir.lower.pipeline import lower
-from taskmap.ir.target import Target
+from taskmap.ir.target import GpuTarget
 from taskmap.options import Options
 from taskmap.schedules import read_problem
 from taskmap.targets.choose import gpu_target
@@ -43,7 +43,7 @@ class Gpu:
 
     driver: Driver
     device: DeviceInfo
-    target: Target
+    target: GpuTarget
     toolchain: CudaToolchain
 
     @property
@@ -78,7 +78,7 @@ def find_gpu(setting: Setting, driver: Driver | None = None) -> Gpu:
     return Gpu(driver, device, target, find_cuda_toolchain(target.isa, fast_math=setting.fast_math))
 
 
-def gpu_here(setting: Setting) -> tuple[Target, Conditions]:
+def gpu_here(setting: Setting) -> tuple[GpuTarget, Conditions]:
     """The target of tuning, and the conditions on this machine. Raises the errors of ``find_gpu``."""
     gpu = find_gpu(setting)
     return gpu.target, gpu.conditions

@@ -25,7 +25,7 @@ from taskmap.graph.ops.attention import attention
 from taskmap.graph.ops.convolution import convolution
 from taskmap.ir.interp.definitions import size_of
 from taskmap.ir.nodes import Kernel
-from taskmap.ir.target import Target
+from taskmap.ir.target import GpuTarget
 from taskmap.ir.task import Task
 from taskmap.ir.types import DType, f16, f32, i8, i32, i64
 from taskmap.schedules import schedule
@@ -45,7 +45,7 @@ from tests.schedules.graph_tasks import channels_last, fused, layer_norm, matrix
 from tests.schedules.random_tasks import random_array
 from tests.schedules.running import Case
 
-Plan = Callable[[Task, Target], Kernel | None]
+Plan = Callable[[Task, GpuTarget], Kernel | None]
 
 
 NOTHING = Rule(
@@ -118,7 +118,7 @@ LAST_STEP = Rule(
 def by_product(config: MatmulConfig | HopperConfig) -> Plan:
     """The product template with a configuration."""
 
-    def plan(task: Task, target: Target) -> Kernel:
+    def plan(task: Task, target: GpuTarget) -> Kernel:
         found = find_product(task)
         assert found is not None
         return schedule_config(found, config, target)
@@ -134,7 +134,7 @@ def by_attention(config: AttentionConfig | HopperAttentionConfig) -> Plan:
 def by_rows(config: RowConfig) -> Plan:
     """The rule for rows with a configuration."""
 
-    def plan(task: Task, target: Target) -> Kernel:
+    def plan(task: Task, target: GpuTarget) -> Kernel:
         rows = find_contiguous_rows(task)
         assert rows is not None
         return schedule_rows(task, rows, target, config)

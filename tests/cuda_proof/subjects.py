@@ -31,7 +31,7 @@ from taskmap.graph.ops.convolution import add_channel_bias, convolution
 from taskmap.ir.construct import cast, product, reduce
 from taskmap.ir.interp.definitions import size_of
 from taskmap.ir.nodes import Buffer, Dim, ExprLike, Kernel, Var
-from taskmap.ir.target import Target
+from taskmap.ir.target import GpuTarget
 from taskmap.ir.task import Task
 from taskmap.ir.types import DType, bf16, boolean, f16, f32, f64, i8, i32, i64, u8
 from taskmap.schedules import schedule
@@ -67,7 +67,7 @@ class Choice:
     corners: frozenset[str]
 
 
-Choices = Callable[[Task, Target], Mapping[str, Choice]]
+Choices = Callable[[Task, GpuTarget], Mapping[str, Choice]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,7 +80,7 @@ class Subject:
     choices: Choices
     limits: Mapping[str, float] = field(default_factory=lambda: LIMITS)
 
-    def corners(self, target: Target) -> dict[str, Choice]:
+    def corners(self, target: GpuTarget) -> dict[str, Choice]:
         """The default schedule first, then those at the corners of the space; empty if the target has none."""
         task = self.case.task
         default = Choice(lambda: schedule(task, target), frozenset({"default"}))
@@ -136,12 +136,12 @@ def _volume(c: object) -> int:
 # The corners of the templates' spaces.
 
 
-def no_choice(task: Task, target: Target) -> Mapping[str, Choice]:
+def no_choice(task: Task, target: GpuTarget) -> Mapping[str, Choice]:
     """Templates without configurations."""
     return {}
 
 
-def product_corners(task: Task, target: Target) -> Mapping[str, Choice]:
+def product_corners(task: Task, target: GpuTarget) -> Mapping[str, Choice]:
     """Of products, by CUDA cores, by warps, and by warpgroups."""
     p = find_product(task)
     if p is None:
@@ -159,14 +159,14 @@ def product_corners(task: Task, target: Target) -> Mapping[str, Choice]:
     return found
 
 
-def tf32_corners(task: Task, target: Target) -> Mapping[str, Choice]:
+def tf32_corners(task: Task, target: GpuTarget) -> Mapping[str, Choice]:
     """Of products of f32 that may be rounded to tf32."""
     rounding = replace(target, tf32=True)
     default = Choice(lambda: schedule(task, rounding), frozenset({"rounded default"}))
     return {"rounded default": default, **product_corners(task, rounding)}
 
 
-def row_corners(task: Task, target: Target) -> Mapping[str, Choice]:
+def row_corners(task: Task, target: GpuTarget) -> Mapping[str, Choice]:
     """Of rows: a thread, a warp and several of them to a row; in registers, or walked again."""
     rows = find_contiguous_rows(task)
     assert rows is not None
@@ -187,7 +187,7 @@ def row_corners(task: Task, target: Target) -> Mapping[str, Choice]:
     }
 
 
-def attention_corners(task: Task, target: Target) -> Mapping[str, Choice]:
+def attention_corners(task: Task, target: GpuTarget) -> Mapping[str, Choice]:
     """Of attention, by CUDA cores, by warps, by several blocks, and by warpgroups: tiles, stages."""
     t = find_attention_task(task)
     assert t is not None

@@ -191,12 +191,12 @@ def test_the_heaviest_products_suffice_with_their_registers(name: str, config: M
     p = find_product(subject.case.task)
     assert p is not None
     assert why_not(p, config, target) is None
-    assert registers(p, config, target) > target.vector_registers // 2
+    assert registers(p, config, target) > target.registers_per_thread // 2
     proof = Proof(1)
     found = proof.compile(source_of(schedule_config(p, config, target), "sm_80"), "sm_80").resources
     proof.close()
     assert found.spills == found.stack == 0
-    assert found.registers > target.vector_registers // 3
+    assert found.registers > target.registers_per_thread // 3
 
 
 def test_what_would_spill_is_no_configuration() -> None:

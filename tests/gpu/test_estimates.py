@@ -12,7 +12,7 @@ import pytest
 from benchmarks.gpu import refit as command
 from benchmarks.gpu.cases import SECTIONS, Case
 from benchmarks.gpu.estimates import MODEL, RATES, ROOFLINE, Seen, estimate, problem_of, refit
-from taskmap.ir.target import Target, gpu_named
+from taskmap.ir.target import GpuTarget, gpu_named
 from taskmap.schedules import Config, Problem
 
 H200 = gpu_named("H200")
@@ -31,7 +31,7 @@ def default(name: str) -> tuple[Problem, Config] | None:
     return None if problem is None else (problem, problem.default(H200))
 
 
-def seconds(case: Case, truth: Target) -> float:
+def seconds(case: Case, truth: GpuTarget) -> float:
     """The seconds on a GPU with these rates, for the configuration chosen for an H200."""
     found = default(case.name) if case.product else None
     if found is not None:
@@ -39,7 +39,7 @@ def seconds(case: Case, truth: Target) -> float:
     return case.bytes / truth.memory_bandwidth
 
 
-def seen(truth: Target) -> list[Seen]:
+def seen(truth: GpuTarget) -> list[Seen]:
     """Some of the cases, with measured times."""
     return [Seen(case, seconds(case, truth)) for case in cases() if case.copy or (case.name in SOME and case.product)]
 

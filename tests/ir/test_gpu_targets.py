@@ -6,7 +6,7 @@ import pytest
 
 from taskmap.ir.errors import InvalidOptionError
 from taskmap.ir.isa.entry import at_least, only
-from taskmap.ir.target import GPUS, cpu_target, cuda_target, gpu_named
+from taskmap.ir.target import GPUS, cuda_target, gpu_named
 
 
 @pytest.mark.parametrize("name", GPUS)
@@ -39,7 +39,6 @@ def test_an_instruction_set_has_the_data_of_a_typical_gpu() -> None:
     assert cuda_target("sm_90a", sms=4).cores == 4
     assert str(cuda_target("sm_90a")) == "cuda:sm_90a"
     assert cuda_target("sm_103a").capability == 103
-    assert cpu_target("avx2", 2).capability == 0
 
 
 def test_newer_targets_include_older_ones_without_their_specific_additions() -> None:

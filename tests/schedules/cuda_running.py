@@ -13,14 +13,14 @@ from taskmap.ir.interp.definitions import size_of
 from taskmap.ir.lower.flatten import span
 from taskmap.ir.lower.pipeline import lower
 from taskmap.ir.nodes import Kernel
-from taskmap.ir.target import Target, cuda_target
+from taskmap.ir.target import GpuTarget, cuda_target
 from taskmap.ir.verify.rules import RULES, verify
 from taskmap.schedules import schedule
 from tests.schedules.interpreting import interpreted
 from tests.schedules.running import _GUARD, TOLERANCE, Array, Case, Storage, compare_outputs
 
 
-def cuda(isa: str = "sm_80") -> Target:
+def cuda(isa: str = "sm_80") -> GpuTarget:
     """A small GPU of an architecture: two multiprocessors, so that small tasks fill it."""
     return cuda_target(isa, sms=2)
 

@@ -25,7 +25,7 @@ from taskmap.ir.interp.definitions import NUMPY_TYPES, convert, evaluate, round_
 from taskmap.ir.lower.flatten import span, strides_of
 from taskmap.ir.lower.pipeline import lower
 from taskmap.ir.nodes import Buffer, Kernel, Var
-from taskmap.ir.target import Target, cpu_target
+from taskmap.ir.target import CpuTarget, cpu_target
 from taskmap.ir.task import Compute, Task
 from taskmap.ir.types import bf16
 from taskmap.schedules import schedule
@@ -49,7 +49,7 @@ def isas() -> tuple[str, ...]:
     return tuple(isa for isa in ISAS if detect_host().supports(isa))  # type: ignore[arg-type]  # ISAS are such names
 
 
-def target(isa: str | None = None) -> Target:
+def target(isa: str | None = None) -> CpuTarget:
     """A two-core target with this machine's instruction set, or another one."""
     return cpu_target(isa or host_isa(), 2)
 

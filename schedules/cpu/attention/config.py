@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from taskmap.ir.construct import product, static_size
-from taskmap.ir.target import Target
+from taskmap.ir.target import CpuTarget
 from taskmap.schedules.common.attention_match import Attention
 from taskmap.schedules.common.config_text import ConfigText
 from taskmap.schedules.common.stack_limit import STACK_BYTES
@@ -43,7 +43,7 @@ read_config = _TEXT.read
 """The configuration with a given text, or None."""
 
 
-def default(a: Attention, target: Target) -> AttentionConfig:
+def default(a: Attention, target: CpuTarget) -> AttentionConfig:
     """The untuned configuration."""
     lanes = target.lanes(4)
     queries, keys = static_size(a.queries), static_size(a.keys)
@@ -56,7 +56,7 @@ def default(a: Attention, target: Target) -> AttentionConfig:
     return AttentionConfig(rows, even, tile)
 
 
-def _queries(a: Attention, queries: int, target: Target) -> int:
+def _queries(a: Attention, queries: int, target: CpuTarget) -> int:
     """Queries per block: as many as keep all cores busy."""
     heads = static_size(product(a.stage.shape[:2])) or 1
     rows = queries
@@ -68,7 +68,7 @@ def _queries(a: Attention, queries: int, target: Target) -> int:
     return rows
 
 
-def validity(config: AttentionConfig, a: Attention, target: Target) -> str | None:
+def validity(config: AttentionConfig, a: Attention, target: CpuTarget) -> str | None:
     """The reason why ``config`` cannot compute ``a`` on ``target``, or None if it can."""
     tile = config.tile
     if min(config.queries, config.keys, tile.rows, tile.vectors) < 1:
@@ -86,7 +86,7 @@ def validity(config: AttentionConfig, a: Attention, target: Target) -> str | Non
     return None
 
 
-def state_bytes(config: AttentionConfig, a: Attention, target: Target) -> int:
+def state_bytes(config: AttentionConfig, a: Attention, target: CpuTarget) -> int:
     """Bytes of a task's local state: the transposed keys, the scores of a tile, a sum, a maximum and a weight for each
     query, and the products of a tile in flight."""
     lanes = target.lanes(4)
@@ -97,7 +97,7 @@ def state_bytes(config: AttentionConfig, a: Attention, target: Target) -> int:
     return 4 * (a.depth * columns + height * columns + kept * (a.width + 2) + 2 * tile)
 
 
-def space(a: Attention, target: Target) -> tuple[AttentionConfig, ...]:
+def space(a: Attention, target: CpuTarget) -> tuple[AttentionConfig, ...]:
     """At most 200 valid configurations, the default first."""
     first = default(a, target)
     queries = _sizes(first.queries, static_size(a.queries), 16)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from taskmap.ir.target import Target
+from taskmap.ir.target import CpuTarget
 from taskmap.schedules.common.loops import column_groups
 from taskmap.schedules.cpu.attention.config import AttentionConfig
 from taskmap.schedules.cpu.support.balance import blocks
@@ -36,7 +36,7 @@ class Lengths:
     causal: bool
 
 
-def cycles(config: AttentionConfig, a: Lengths, target: Target) -> float:
+def cycles(config: AttentionConfig, a: Lengths, target: CpuTarget) -> float:
     """Cycles of the busiest core."""
     first = 0
     work = []
@@ -46,7 +46,7 @@ def cycles(config: AttentionConfig, a: Lengths, target: Target) -> float:
     return busiest(work, a.tasks, target)
 
 
-def _task(config: AttentionConfig, a: Lengths, target: Target, first: int, rows: int) -> float:
+def _task(config: AttentionConfig, a: Lengths, target: CpuTarget, first: int, rows: int) -> float:
     """One block of queries, from ``first`` on."""
     lanes = target.lanes(4)
     tiles = blocks(rows, min(config.tile.rows, config.queries))

@@ -13,7 +13,7 @@ from taskmap.ir.construct import call, cast, compare, const, eq, reduce, select,
 from taskmap.ir.errors import ScheduleError, TypeMismatchError
 from taskmap.ir.lower.flatten import row_major_strides, strides_of
 from taskmap.ir.nodes import Buffer, Const, Dim, Expr, Kernel, Load, Var
-from taskmap.ir.target import Target
+from taskmap.ir.target import CpuTarget
 from taskmap.ir.task import Stage, Task
 from taskmap.ir.types import DType, compute_type, dtype_named, f32, i64
 from taskmap.ir.visit import substitute, walk_exprs
@@ -98,26 +98,26 @@ class AttentionProblem:
         """The attention alone, on arrays laid out as ``layout`` says."""
         return _task(self)
 
-    def default(self, target: Target) -> AttentionConfig:
+    def default(self, target: CpuTarget) -> AttentionConfig:
         """The untuned configuration."""
         return default(_attention(self), target)
 
-    def configs(self, target: Target) -> tuple[Config, ...]:
+    def configs(self, target: CpuTarget) -> tuple[Config, ...]:
         """At most 200 configurations, the default first."""
         return space(_attention(self), target)
 
-    def cycles(self, config: Config, target: Target) -> float:
+    def cycles(self, config: Config, target: CpuTarget) -> float:
         """Cycles by the cost model."""
         assert isinstance(config, AttentionConfig)
         tasks = self.batch * self.heads
         return cycles(config, Lengths(tasks, self.queries, self.keys, self.depth, self.width, self.causal), target)
 
-    def read(self, text: str, target: Target) -> AttentionConfig | None:
+    def read(self, text: str, target: CpuTarget) -> AttentionConfig | None:
         """The configuration with this text, if it is valid on ``target``, else None."""
         config = read_config(text)
         return config if config is not None and validity(config, _attention(self), target) is None else None
 
-    def kernel(self, task: Task, config: Config, target: Target) -> Kernel:
+    def kernel(self, task: Task, config: Config, target: CpuTarget) -> Kernel:
         """The template's kernel. Raises ScheduleError if ``config`` does not fit."""
         assert isinstance(config, AttentionConfig)
         kernel = schedule_attention(task, target, config)
@@ -126,7 +126,7 @@ class AttentionProblem:
         return kernel
 
 
-def find_attention_problem(task: Task, target: Target, hints: Mapping[Var, int]) -> AttentionProblem | None:
+def find_attention_problem(task: Task, target: CpuTarget, hints: Mapping[Var, int]) -> AttentionProblem | None:
     """The attention that anchors a task. None if there is none that the template supports, or if nothing hints at a
     symbolic size."""
     a = find_attention(task)

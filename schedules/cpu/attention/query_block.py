@@ -23,7 +23,7 @@ from taskmap.ir.construct import (
     static_size,
 )
 from taskmap.ir.nodes import Buffer, Dim, Expr, Load, Scope, Var
-from taskmap.ir.target import Target
+from taskmap.ir.target import CpuTarget
 from taskmap.ir.task import Task
 from taskmap.ir.types import f32
 from taskmap.schedules.common.access import accesses
@@ -46,7 +46,7 @@ class QueryBlock:
 
     task: Task
     a: Attention
-    target: Target
+    target: CpuTarget
     tile: Tile
     b: Builder
     n: Expr

@@ -23,7 +23,7 @@ from taskmap.ir.builder import Builder
 from taskmap.ir.construct import ceil_div, index, minimum, product
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.nodes import Dim, Kernel
-from taskmap.ir.target import Target
+from taskmap.ir.target import CpuTarget
 from taskmap.ir.task import Task
 from taskmap.ir.types import f32
 from taskmap.schedules.common.access import require_count
@@ -38,7 +38,7 @@ _SHARED_FROM = 40_000
 """The least number of products for which several threads are faster than one."""
 
 
-def schedule_attention(task: Task, target: Target, config: AttentionConfig | None = None) -> Kernel | None:
+def schedule_attention(task: Task, target: CpuTarget, config: AttentionConfig | None = None) -> Kernel | None:
     """The template's kernel with ``config``, by default the untuned one; None for a task that is not anchored by
     attention or not in f32, f16 or bf16. Raises ScheduleError with the reason if ``config`` does not fit."""
     found = find_attention(task)
@@ -56,7 +56,7 @@ def schedule_attention(task: Task, target: Target, config: AttentionConfig | Non
 class _Template:
     task: Task
     a: Attention
-    target: Target
+    target: CpuTarget
     config: AttentionConfig
     b: Builder = field(default_factory=Builder)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import index, maximum, minimum, product, static_size
 from taskmap.ir.nodes import Dim, Expr, Kernel
-from taskmap.ir.target import Target
+from taskmap.ir.target import CpuTarget
 from taskmap.ir.task import Task
 from taskmap.ir.types import DType, compute_type
 from taskmap.schedules.common.convolution_geometry import Convolution, StridePhase
@@ -43,7 +43,7 @@ class ConvolutionBase:
 
     task: Task
     conv: Convolution
-    target: Target
+    target: CpuTarget
     b: Builder = field(default_factory=Builder)
 
     @property

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from taskmap.ir.construct import constant_value, product, static_size
 from taskmap.ir.nodes import Binary, Cast, Dim, Load
-from taskmap.ir.target import Target
+from taskmap.ir.target import CpuTarget
 from taskmap.ir.types import compute_type
 from taskmap.schedules.common.config_text import ConfigText
 from taskmap.schedules.common.convolution_geometry import Convolution, is_matrix_product
@@ -89,16 +89,16 @@ def packed_width(c: Convolution) -> int | None:
     return static_size(w.buffer.shape[-1])
 
 
-def by_dots(c: Convolution, target: Target) -> bool:
+def by_dots(c: Convolution, target: CpuTarget) -> bool:
     """True if the weights are packed for a tile of dot products (``dot_tile``)."""
     return packed_width(c) == 1 and suits_dots(c.out_channels, c.channels, target.lanes(element_bytes(c)))
 
 
-def _registers(tile: Tile, c: Convolution, target: Target) -> int:
+def _registers(tile: Tile, c: Convolution, target: CpuTarget) -> int:
     return dot_registers(tile.rows, c.out_channels) if by_dots(c, target) else registers(tile, target)
 
 
-def validity(config: ConvolutionConfig, c: Convolution, target: Target) -> str | None:
+def validity(config: ConvolutionConfig, c: Convolution, target: CpuTarget) -> str | None:
     """The reason why ``config`` cannot compute ``c`` on ``target``, or None if it can; the default always can."""
     tile, size = config.tile, element_bytes(c)
     width = config.width(target.lanes(size))
@@ -128,7 +128,7 @@ def validity(config: ConvolutionConfig, c: Convolution, target: Target) -> str |
     return None
 
 
-def default(c: Convolution, target: Target) -> ConvolutionConfig:
+def default(c: Convolution, target: CpuTarget) -> ConvolutionConfig:
     """The untuned configuration: the one that gives the busiest core the least work, counting vector multiply-adds,
     copies into input tiles, and weights that miss the second-level cache.
 
@@ -188,14 +188,14 @@ def block_columns(c: Convolution, tile: Tile, budget: int) -> int:
     return max(1, min(most, fitting)) * tile.rows
 
 
-def space(c: Convolution, target: Target) -> tuple[ConvolutionConfig, ...]:
+def space(c: Convolution, target: CpuTarget) -> tuple[ConvolutionConfig, ...]:
     """At most 200 valid configurations, the default first."""
     first = default(c, target)
     found = dict.fromkeys(x for x in _candidates(first, c, target) if validity(x, c, target) is None)
     return tuple(dict.fromkeys([first, *found]))[:_MOST]
 
 
-def _candidates(first: ConvolutionConfig, c: Convolution, target: Target) -> Iterator[ConvolutionConfig]:
+def _candidates(first: ConvolutionConfig, c: Convolution, target: CpuTarget) -> Iterator[ConvolutionConfig]:
     """Tiles × rows, those with the default's chunks first, so that truncation drops the least promising."""
     size = element_bytes(c)
     lanes, budget = target.lanes(size), 2 * INPUT_TILE_BYTES // size
@@ -210,7 +210,7 @@ def _candidates(first: ConvolutionConfig, c: Convolution, target: Target) -> Ite
                         yield ConvolutionConfig(tile, rows, columns, chunk, neighbours)
 
 
-def _tiles(first: ConvolutionConfig, c: Convolution, target: Target) -> list[Tile]:
+def _tiles(first: ConvolutionConfig, c: Convolution, target: CpuTarget) -> list[Tile]:
     """For each width that the weights allow, the heights that cover a row of output with the least work."""
     lanes = target.lanes(element_bytes(c))
     packed = packed_width(c)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from taskmap.ir.construct import static_size
 from taskmap.ir.nodes import Dim
-from taskmap.ir.target import Target
+from taskmap.ir.target import CpuTarget
 from taskmap.schedules.common.convolution_geometry import Convolution, StridePhase, is_planar, positions
 from taskmap.schedules.common.loops import column_groups
 from taskmap.schedules.cpu.convolution.config import ConvolutionConfig, by_dots, depth, element_bytes
@@ -55,7 +55,7 @@ _OUTPUT, _CHANNELS = 5.0, 95.0
 _DEPTHWISE_TASK = 400.0
 
 
-def convolution_cycles(config: ConvolutionConfig, c: Convolution, target: Target) -> float:
+def convolution_cycles(config: ConvolutionConfig, c: Convolution, target: CpuTarget) -> float:
     """Cycles of the busiest core for ``c`` with ``config``; symbolic sizes count as 56."""
     rows, columns = blocks(_size(c.steps(1)), config.rows), blocks(_size(c.steps(2)), config.columns)
     places = [(r, q) for r in rows for q in columns]
@@ -71,7 +71,7 @@ def convolution_cycles(config: ConvolutionConfig, c: Convolution, target: Target
     return busiest([cost[at] for cost in costs for _ in range(repeats) for at in places], 1, target)
 
 
-def _panels(config: ConvolutionConfig, c: Convolution, target: Target) -> int:
+def _panels(config: ConvolutionConfig, c: Convolution, target: CpuTarget) -> int:
     return -(-c.out_channels // config.width(target.lanes(element_bytes(c))))
 
 
@@ -85,7 +85,7 @@ class _Dense:
 
     config: ConvolutionConfig
     c: Convolution
-    target: Target
+    target: CpuTarget
     rows: int
     columns: int
     last: bool
@@ -177,7 +177,7 @@ def fill(input_tile: InputTile, lanes: int, size: int, far: float) -> float:
     return runs * (max(vectors * _COPY, run * size / far) + _RUN)
 
 
-def depthwise_cycles(config: DepthwiseConfig, c: Convolution, target: Target) -> float:
+def depthwise_cycles(config: DepthwiseConfig, c: Convolution, target: CpuTarget) -> float:
     """Cycles of the busiest core for a depthwise ``c`` with ``config``; symbolic sizes count as 56."""
     size = element_bytes(c)
     parts = blocks(c.groups, config.channels)
@@ -197,7 +197,7 @@ def depthwise_cycles(config: DepthwiseConfig, c: Convolution, target: Target) ->
 
 
 def _depthwise_block(
-    c: Convolution, target: Target, rows: int, columns: int, channels: int, input_tile: InputTile, size: int
+    c: Convolution, target: CpuTarget, rows: int, columns: int, channels: int, input_tile: InputTile, size: int
 ) -> float:
     """One task. Tiles of any height hide each other's latency, so the height alone has no cost."""
     vectors = sum(count for count, _ in column_groups(channels, target.lanes(size)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from taskmap.ir.construct import static_size
-from taskmap.ir.target import Target
+from taskmap.ir.target import CpuTarget
 from taskmap.schedules.common.config_text import ConfigText
 from taskmap.schedules.common.convolution_geometry import Convolution
 from taskmap.schedules.common.stack_limit import STACK_BYTES
@@ -38,7 +38,7 @@ read_depthwise = _TEXT.read
 """The configuration with a given text, or None."""
 
 
-def depthwise_validity(config: DepthwiseConfig, c: Convolution, target: Target) -> str | None:
+def depthwise_validity(config: DepthwiseConfig, c: Convolution, target: CpuTarget) -> str | None:
     """The reason why ``config`` cannot compute ``c`` on ``target``, or None if it can."""
     if min(config.height, config.rows, config.columns, config.channels) < 1:
         return "every size is at least 1"
@@ -57,7 +57,7 @@ def depthwise_validity(config: DepthwiseConfig, c: Convolution, target: Target) 
     return None
 
 
-def depthwise_default(c: Convolution, target: Target) -> DepthwiseConfig:
+def depthwise_default(c: Convolution, target: CpuTarget) -> DepthwiseConfig:
     """The untuned configuration."""
     size, cores = element_bytes(c), target.cores
     lanes = target.lanes(size)
@@ -90,7 +90,7 @@ def _channels_of_image(c: Convolution, rows: int, columns: int, lanes: int, core
     return min(c.groups, -(-c.groups // parts // lanes) * lanes)
 
 
-def depthwise_space(c: Convolution, target: Target) -> tuple[DepthwiseConfig, ...]:
+def depthwise_space(c: Convolution, target: CpuTarget) -> tuple[DepthwiseConfig, ...]:
     """At most 200 valid configurations, the default first."""
     first = depthwise_default(c, target)
     lanes, most = target.lanes(element_bytes(c)), static_size(c.steps(1)) or _COLUMNS

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import call, cast, index, lane_reduce, load, ramp
 from taskmap.ir.nodes import Buffer, Dim, LoopKind, Scope
-from taskmap.ir.target import Target
+from taskmap.ir.target import CpuTarget
 from taskmap.ir.types import DType
 from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.cpu.matmul.microkernel import Element, steps_over
@@ -37,7 +37,7 @@ def dot_registers(rows: int, columns: int) -> int:
     return rows * columns + columns + 1
 
 
-def dot_rows(extent: int | None, columns: int, target: Target) -> int:
+def dot_rows(extent: int | None, columns: int, target: CpuTarget) -> int:
     """Rows of the tallest tile that fits the registers, made even where ``extent`` rows need several tiles."""
     most = max(1, min(_MOST_ROWS, (target.vector_registers - 1 - columns) // columns))
     if extent is None:

@@ -15,7 +15,7 @@ from taskmap.ir.construct import binary, cast, compare, const, eq, index, load, 
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.lower.flatten import row_major_strides, strides_of
 from taskmap.ir.nodes import Buffer, Dim, Expr, Kernel, Load, Reduce, Var
-from taskmap.ir.target import Target
+from taskmap.ir.target import CpuTarget
 from taskmap.ir.task import Stage, Task
 from taskmap.ir.types import DType, boolean, compute_type
 from taskmap.ir.visit import walk_exprs
@@ -149,17 +149,17 @@ class ConvolutionProblem:
             raise ScheduleError(f"the template does not support a convolution of {self.shapes} {self.layout}")
         return found
 
-    def default(self, target: Target) -> ConvolutionConfig | DepthwiseConfig:
+    def default(self, target: CpuTarget) -> ConvolutionConfig | DepthwiseConfig:
         """The untuned configuration."""
         c = _convolution(self)
         return depthwise_default(c, target) if c.depthwise else default(c, target)
 
-    def configs(self, target: Target) -> tuple[Config, ...]:
+    def configs(self, target: CpuTarget) -> tuple[Config, ...]:
         """At most 200 configurations, the default first."""
         c = _convolution(self)
         return depthwise_space(c, target) if c.depthwise else space(c, target)
 
-    def cycles(self, config: Config, target: Target) -> float:
+    def cycles(self, config: Config, target: CpuTarget) -> float:
         """Cycles by the cost model."""
         c = _likely(self)
         if isinstance(config, DepthwiseConfig):
@@ -167,7 +167,7 @@ class ConvolutionProblem:
         assert isinstance(config, ConvolutionConfig)
         return convolution_cycles(config, c, target)
 
-    def read(self, text: str, target: Target) -> Config | None:
+    def read(self, text: str, target: CpuTarget) -> Config | None:
         """The configuration with this text, if it is valid on ``target``, else None."""
         c = _convolution(self)
         if c.depthwise:
@@ -176,7 +176,7 @@ class ConvolutionProblem:
         config = read_config(text)
         return config if config is not None and validity(config, c, target) is None else None
 
-    def kernel(self, task: Task, config: Config, target: Target) -> Kernel:
+    def kernel(self, task: Task, config: Config, target: CpuTarget) -> Kernel:
         """The template's kernel. Raises ScheduleError if ``config`` does not fit."""
         assert isinstance(config, (ConvolutionConfig, DepthwiseConfig))
         kernel = schedule_convolution(task, target, config)
@@ -197,7 +197,7 @@ def _likely(p: ConvolutionProblem) -> Convolution:
     return _convolution(p) if known is None else known
 
 
-def find_convolution_problem(task: Task, target: Target, hints: Mapping[Var, int]) -> ConvolutionProblem | None:
+def find_convolution_problem(task: Task, target: CpuTarget, hints: Mapping[Var, int]) -> ConvolutionProblem | None:
     """The convolution that anchors a task. None if there is none that the template supports, or if nothing hints at a
     symbolic size."""
     c = schedulable(task)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from taskmap.ir.construct import ceil_div, index, minimum, product, static_size
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.nodes import Buffer, Dim, Expr, Kernel, Var
-from taskmap.ir.target import Target
+from taskmap.ir.target import CpuTarget
 from taskmap.ir.task import Task
 from taskmap.schedules.common.access import require_count
 from taskmap.schedules.common.convolution_geometry import (
@@ -51,7 +51,7 @@ TileBody = Callable[[Inliner, Expr, int, Dim], None]
 """The work on a tile of columns: (values, its first column in the block, its width, its number of valid columns)."""
 
 
-def schedule_convolution(task: Task, target: Target, config: Config | None = None) -> Kernel | None:
+def schedule_convolution(task: Task, target: CpuTarget, config: Config | None = None) -> Kernel | None:
     """The template's kernel with ``config``, by default the untuned one; None for a task that is not anchored by a
     convolution it supports. Raises ScheduleError with the reason if ``config`` does not fit."""
     conv = schedulable(task)
@@ -63,7 +63,7 @@ def schedule_convolution(task: Task, target: Target, config: Config | None = Non
     return _dense(task, conv, target, config).kernel()
 
 
-def _depthwise(task: Task, conv: Convolution, target: Target, config: Config | None) -> Depthwise:
+def _depthwise(task: Task, conv: Convolution, target: CpuTarget, config: Config | None) -> Depthwise:
     if config is None:
         return Depthwise(task, conv, target, config=depthwise_default(conv, target))
     if not isinstance(config, DepthwiseConfig):
@@ -73,7 +73,7 @@ def _depthwise(task: Task, conv: Convolution, target: Target, config: Config | N
     return Depthwise(task, conv, target, config=config)
 
 
-def _dense(task: Task, conv: Convolution, target: Target, config: Config | None) -> Dense:
+def _dense(task: Task, conv: Convolution, target: CpuTarget, config: Config | None) -> Dense:
     if config is None:
         return Dense(task, conv, target, config=default(conv, target))
     if not isinstance(config, ConvolutionConfig):

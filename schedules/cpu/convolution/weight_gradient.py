@@ -22,7 +22,7 @@ from typing import cast as typed
 from taskmap.ir.analysis.simplify import Simplifier
 from taskmap.ir.construct import ceil_div, index, maximum, minimum, static_size
 from taskmap.ir.nodes import Dim, Expr, Kernel, Load, Reduce, Scope, Var
-from taskmap.ir.target import Target
+from taskmap.ir.target import CpuTarget
 from taskmap.ir.task import Task
 from taskmap.ir.visit import walk_exprs
 from taskmap.schedules.common.access import require_count
@@ -45,7 +45,7 @@ OfBlock = Callable[[Inliner, Expr, tuple[Expr, ...], tuple[Dim, Dim]], None]
 """The work on a block: (values, image, first position, numbers of rows and columns of positions)."""
 
 
-def schedule_correlation(task: Task, target: Target) -> Kernel | None:
+def schedule_correlation(task: Task, target: CpuTarget) -> Kernel | None:
     """The template's kernel, or None for a task that is not anchored by the gradient of a convolution's weight."""
     conv = find_correlation(task)
     if conv is None:

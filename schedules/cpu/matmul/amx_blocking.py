@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import prod
 
 from taskmap.ir.construct import static_size
-from taskmap.ir.target import Target
+from taskmap.ir.target import CpuTarget
 from taskmap.schedules.cpu.matmul.amx_operands import TileOperands
 from taskmap.schedules.cpu.support.balance import blocks, makespan
 
@@ -34,7 +34,7 @@ class BlockSizes:
     panels: int
 
 
-def block_sizes(operands: TileOperands, target: Target) -> BlockSizes | None:
+def block_sizes(operands: TileOperands, target: CpuTarget) -> BlockSizes | None:
     """The block sizes of least estimated time on all cores; None if a row of copies takes too much memory."""
     unit = operands.unit
     m, n = static_size(operands.m) or _UNKNOWN, static_size(operands.n) or _UNKNOWN

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import cast, const, index, minimum, static_size
 from taskmap.ir.nodes import Buffer, Expr, LoopKind, Var
-from taskmap.ir.target import Target
+from taskmap.ir.target import CpuTarget
 from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.common.loops import column_groups, each_column
 from taskmap.schedules.cpu.matmul.amx_operands import TileOperands
@@ -21,7 +21,7 @@ def copy_rows(
     b: Builder,
     values: Inliner,
     operands: TileOperands,
-    target: Target,
+    target: CpuTarget,
     fixed: Fixed,
     first: Expr,
     to: Buffer,

@@ -9,7 +9,7 @@ from taskmap.ir.analysis.contraction import Contraction
 from taskmap.ir.analysis.simplify import Simplifier
 from taskmap.ir.construct import index, product, static_size
 from taskmap.ir.nodes import Buffer, Cast, Dim, Expr, Load, Var
-from taskmap.ir.target import Target
+from taskmap.ir.target import CpuTarget
 from taskmap.ir.task import Task
 from taskmap.ir.types import compute_type
 from taskmap.ir.visit import walk_exprs
@@ -54,7 +54,7 @@ class TileOperands:
         return isinstance(self.contraction.a, Load)
 
 
-def find_operands(task: Task, c: Contraction, target: Target) -> TileOperands | None:
+def find_operands(task: Task, c: Contraction, target: CpuTarget) -> TileOperands | None:
     """The operands of a contraction that ``target`` multiplies by tiles; None if it does not, if the sum has a
     symbolic length, or if b would have to be copied for a few rows only."""
     a, b = unconverted(c.a), unconverted(c.b)

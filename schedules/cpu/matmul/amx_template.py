@@ -20,7 +20,7 @@ from taskmap.ir.analysis.contraction import Contraction
 from taskmap.ir.builder import Builder, region
 from taskmap.ir.construct import ceil_div, index, minimum, product, static_size
 from taskmap.ir.nodes import Buffer, Dim, Expr, Kernel, Var
-from taskmap.ir.target import Target
+from taskmap.ir.target import CpuTarget
 from taskmap.ir.task import Stage, Task
 from taskmap.ir.visit import substitute
 from taskmap.schedules.common.access import require_count
@@ -39,7 +39,7 @@ _SHARED_FROM = 1_000_000
 """Products worth several threads: a few microseconds of one."""
 
 
-def schedule_tiles(task: Task, target: Target) -> Kernel | None:
+def schedule_tiles(task: Task, target: CpuTarget) -> Kernel | None:
     """The template's kernel; None if the task has no contraction that the target multiplies by tiles."""
     found = anchor_of(task)
     if found is None:
@@ -68,7 +68,7 @@ class _TileProduct:
     stage: Stage
     operands: TileOperands
     blocking: BlockSizes
-    target: Target
+    target: CpuTarget
     b: Builder = field(default_factory=Builder)
 
     @property

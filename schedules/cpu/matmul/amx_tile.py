@@ -22,7 +22,7 @@ from taskmap.ir.isa.table import table_of
 from taskmap.ir.nodes import Buffer, Dim, Expr, Region, Scope
 from taskmap.ir.select.microkernels import choose_for_thread, product_of_blocks
 from taskmap.ir.select.tiles import TileChoice
-from taskmap.ir.target import Target
+from taskmap.ir.target import CpuTarget
 from taskmap.ir.types import DType, compute_type
 
 Place = tuple[Region, Expr]
@@ -66,7 +66,7 @@ class TileUnit:
 
 
 @lru_cache(maxsize=256)
-def tile_choice(a: DType, b: DType, target: Target) -> TileChoice | None:
+def tile_choice(a: DType, b: DType, target: CpuTarget) -> TileChoice | None:
     """The selector's choice for the microkernel's statement; None for types that the template does not multiply."""
     c = compute_type(a)
     if target.kind != "cpu" or not a.is_float or a.bytes >= c.bytes or a.bytes != b.bytes:
@@ -74,7 +74,7 @@ def tile_choice(a: DType, b: DType, target: Target) -> TileChoice | None:
     return choose_for_thread(product_of_blocks(a, b, c), target, table_of(target))
 
 
-def tile_unit(a: DType, b: DType, target: Target) -> TileUnit | None:
+def tile_unit(a: DType, b: DType, target: CpuTarget) -> TileUnit | None:
     """The instructions of ``target`` for products of tiles of these types, None if it has none."""
     choice = tile_choice(a, b, target)
     tiles = tile_set(choice.by) if choice is not None and choice.by is not None else None

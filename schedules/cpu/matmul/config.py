@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from taskmap.ir.construct import static_size
 from taskmap.ir.nodes import Dim
-from taskmap.ir.target import Target
+from taskmap.ir.target import CpuTarget
 from taskmap.schedules.common.config_text import ConfigText
 from taskmap.schedules.common.stack_limit import STACK_BYTES
 from taskmap.schedules.cpu.matmul.microkernel import Tile, choose_tile, tiles
@@ -85,7 +85,7 @@ read_config = _TEXT.read
 """The configuration with a given text, or None."""
 
 
-def validity(config: MatmulConfig, sizes: Sizes, target: Target) -> str | None:
+def validity(config: MatmulConfig, sizes: Sizes, target: CpuTarget) -> str | None:
     """The reason why ``config`` cannot compute a product of ``sizes`` on ``target``, or None if it can."""
     tile, lanes = config.tile, target.lanes(sizes.bytes)
     needed = registers(tile, target) + sizes.grouped
@@ -107,7 +107,7 @@ def validity(config: MatmulConfig, sizes: Sizes, target: Target) -> str | None:
     return None
 
 
-def registers(tile: Tile, target: Target) -> int:
+def registers(tile: Tile, target: CpuTarget) -> int:
     """Vector registers of a tile: its sums, a row of B if it is used more than once, and an element of A. Compilers
     broadcast that into a register, also where AVX-512 could broadcast from memory: a tile of 7 × 4, which leaves no
     register for it, keeps a sum on the stack."""
@@ -115,7 +115,7 @@ def registers(tile: Tile, target: Target) -> int:
     return tile.rows * tile.vectors + row + 1
 
 
-def default(sizes: Sizes, target: Target) -> MatmulConfig:
+def default(sizes: Sizes, target: CpuTarget) -> MatmulConfig:
     """The untuned configuration."""
     lanes = target.lanes(sizes.bytes)
     tile = choose_tile(sizes.m, sizes.n, target, lanes, sizes.grouped)
@@ -128,7 +128,7 @@ def default(sizes: Sizes, target: Target) -> MatmulConfig:
     return MatmulConfig(tile, _balanced_rows(tile, parts, sizes, target), parts)
 
 
-def _fitting_tile(vectors: int, sizes: Sizes, target: Target) -> Tile:
+def _fitting_tile(vectors: int, sizes: Sizes, target: CpuTarget) -> Tile:
     """A tile for panels of ``vectors`` vectors, as high as the registers allow."""
     heights = range(min(static_size(sizes.m) or 24, 24), 1, -1)
     fitting = (Tile(rows, vectors) for rows in heights)
@@ -137,14 +137,14 @@ def _fitting_tile(vectors: int, sizes: Sizes, target: Target) -> Tile:
     )
 
 
-def space(sizes: Sizes, target: Target) -> tuple[MatmulConfig, ...]:
+def space(sizes: Sizes, target: CpuTarget) -> tuple[MatmulConfig, ...]:
     """At most 200 valid configurations, the default first."""
     first = default(sizes, target)
     found = dict.fromkeys([first, *_candidates(first, sizes, target)])
     return tuple(c for c in found if validity(c, sizes, target) is None)[:_MOST]
 
 
-def _candidates(first: MatmulConfig, sizes: Sizes, target: Target) -> Iterator[MatmulConfig]:
+def _candidates(first: MatmulConfig, sizes: Sizes, target: CpuTarget) -> Iterator[MatmulConfig]:
     for parts in dict.fromkeys((first.k_blocks, *_K_BLOCKS)):
         for tile in dict.fromkeys((first.tile, *tiles(target))):
             for rows in dict.fromkeys((_balanced_rows(tile, parts, sizes, target), *_row_blocks(tile, sizes))):
@@ -161,7 +161,7 @@ def _row_blocks(tile: Tile, sizes: Sizes) -> Iterator[int]:
     yield -(-most // tile.rows) * tile.rows
 
 
-def panels_first(config: MatmulConfig, sizes: Sizes, target: Target) -> bool:
+def panels_first(config: MatmulConfig, sizes: Sizes, target: CpuTarget) -> bool:
     """True if cores should divide the panels, each with all its blocks of rows, and not the blocks of rows, each with
     all panels: if that leaves no core idle at the end, and all of A stays in the second-level cache."""
     m, n = static_size(sizes.m), static_size(sizes.n)
@@ -176,7 +176,7 @@ def panels_first(config: MatmulConfig, sizes: Sizes, target: Target) -> bool:
     return by_panels < by_rows * _PANELS_FIRST_BELOW
 
 
-def _balanced_rows(tile: Tile, parts: int, sizes: Sizes, target: Target) -> int:
+def _balanced_rows(tile: Tile, parts: int, sizes: Sizes, target: CpuTarget) -> int:
     """Rows multiplied with a panel before the next one, in whole tiles: balanced over all cores, and as many as balance
     allows, because every block of rows reads all of B."""
     row = sizes.bytes * -(-(sizes.k or 1024) // parts)

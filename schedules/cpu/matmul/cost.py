@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from taskmap.ir.construct import static_size
-from taskmap.ir.target import Target
+from taskmap.ir.target import CpuTarget
 from taskmap.schedules.common.loops import column_groups
 from taskmap.schedules.cpu.matmul.config import MatmulConfig, Sizes, panels_first
 from taskmap.schedules.cpu.support import rates
@@ -32,7 +32,7 @@ class _Product:
     bytes: int
 
 
-def cycles(config: MatmulConfig, sizes: Sizes, target: Target) -> float:
+def cycles(config: MatmulConfig, sizes: Sizes, target: CpuTarget) -> float:
     """Cycles of the busiest core for a product of ``sizes`` with ``config``; symbolic sizes count as 1024."""
     p = _Product(
         static_size(sizes.m) or _UNKNOWN,
@@ -58,7 +58,7 @@ def cycles(config: MatmulConfig, sizes: Sizes, target: Target) -> float:
 
 
 def _block(
-    config: MatmulConfig, p: _Product, rows: int, columns: int, row_blocks: int, panels: int, target: Target
+    config: MatmulConfig, p: _Product, rows: int, columns: int, row_blocks: int, panels: int, target: CpuTarget
 ) -> float:
     """One block of ``rows`` against one panel of ``columns``."""
     lanes = target.lanes(p.bytes)
@@ -93,7 +93,7 @@ def _block(
     return time * config.k_blocks + rows * columns * p.bytes / rates.L2_BYTES + rates.TASK
 
 
-def _rate(near: int, middle: int, target: Target, far: float) -> float:
+def _rate(near: int, middle: int, target: CpuTarget, far: float) -> float:
     """Bytes per cycle of rereading data, if ``near`` bytes lie between two reads within a tile and ``middle`` within a
     block. The first-level cache is as fast as the loads that ``step`` counts."""
     if near <= target.l1 * rates.USABLE:

@@ -22,7 +22,7 @@ from taskmap.ir.isa.specs import MatMulSpec
 from taskmap.ir.isa.table import table_of
 from taskmap.ir.nodes import Buffer, Cast, Dim, Expr, Intrinsic, LoopKind, Scope
 from taskmap.ir.select.microkernels import choose_for_thread, product_of_rows
-from taskmap.ir.target import Target
+from taskmap.ir.target import CpuTarget
 from taskmap.ir.task import Task
 from taskmap.ir.types import DType, compute_type, i8, i32, u8
 from taskmap.schedules.common.inline import Inliner
@@ -31,14 +31,14 @@ from taskmap.schedules.common.matmul_form import packed_group
 Element = Callable[[Sequence[Expr], Expr, Inliner], Expr]
 
 
-def group_size(a: DType, b: DType, target: Target) -> int:
+def group_size(a: DType, b: DType, target: CpuTarget) -> int:
     """Neighbours of operands of these types that one instruction of ``target`` multiplies, 1 without such an
     instruction: the size of the groups in which B is packed. Bytes of either sign count as unsigned by signed."""
     found = _instruction(u8, i8, target) if a in BYTES and b in BYTES else _instruction(a, b, target)
     return 1 if found is None else _depth(found)
 
 
-def _instruction(a: DType, b: DType, target: Target) -> Instruction | None:
+def _instruction(a: DType, b: DType, target: CpuTarget) -> Instruction | None:
     sums = i32 if a in BYTES else compute_type(a)
     if not a.is_float and a not in BYTES:
         return None
@@ -81,7 +81,7 @@ class GroupedContraction:
         return element
 
 
-def find_dots(task: Task, c: Contraction, target: Target) -> GroupedContraction | None:
+def find_dots(task: Task, c: Contraction, target: CpuTarget) -> GroupedContraction | None:
     """The dot products that compute a contraction on ``target``: None unless B is packed in the groups of one of its
     instructions, whose types both factors have without rounding."""
     a, b = _unconverted(c.a), _unconverted(c.b)

@@ -16,7 +16,7 @@ from taskmap.ir.algebra.mapping import repeat
 from taskmap.ir.builder import Builder, region
 from taskmap.ir.construct import cast, ceil_div, const, index, minimum, static_size
 from taskmap.ir.nodes import Buffer, Dim, Expr, LoopKind, Scope
-from taskmap.ir.target import Target
+from taskmap.ir.target import CpuTarget
 from taskmap.ir.types import DType, f32
 from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.common.loops import column_groups
@@ -47,7 +47,7 @@ _TILES = {
 }
 
 
-def tiles(target: Target) -> tuple[Tile, ...]:
+def tiles(target: CpuTarget) -> tuple[Tile, ...]:
     """The tiles that fit the vector registers of a target: accumulators, a row of B, and one broadcast element."""
     return _TILES[target.vector_bytes]
 
@@ -71,7 +71,7 @@ def tile_cost(extent: int, columns: int, tile: Tile, lanes: int) -> float:
     return (extent // tile.rows) * strip(tile.rows) + strip(extent % tile.rows)
 
 
-def choose_tile(extent: Dim, columns: Dim, target: Target, lanes: int, grouped: bool = False) -> Tile:
+def choose_tile(extent: Dim, columns: Dim, target: CpuTarget, lanes: int, grouped: bool = False) -> Tile:
     """The cheapest tile for extent × columns outputs; a symbolic extent counts as large. grouped: on dot products of
     neighbours, which take a register for the broadcast group of A."""
     rows = extent if isinstance(extent, int) else 1024
@@ -90,7 +90,7 @@ def chain_of(terms: int | None, accumulate: DType) -> int:
     return _CHAIN if accumulate == f32 and (terms is None or terms > _LONG) else 0
 
 
-def _budget(target: Target) -> int:
+def _budget(target: CpuTarget) -> int:
     return 24 if target.vector_registers >= 32 else 10
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from taskmap.ir.construct import static_size
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.nodes import Kernel, Var
-from taskmap.ir.target import Target
+from taskmap.ir.target import CpuTarget
 from taskmap.ir.task import Task
 from taskmap.schedules.common.matmul_form import MatmulForm, anchor_of
 from taskmap.schedules.common.space import Config
@@ -35,25 +35,25 @@ class MatmulProblem(MatmulForm):
         k, batch = static_size(k), static_size(batch)
         return Sizes(m, n, k, batch, self.accumulate.bytes, packed=self.packed)
 
-    def default(self, target: Target) -> MatmulConfig:
+    def default(self, target: CpuTarget) -> MatmulConfig:
         """The untuned configuration."""
         return default(self.sizes, target)
 
-    def configs(self, target: Target) -> tuple[Config, ...]:
+    def configs(self, target: CpuTarget) -> tuple[Config, ...]:
         """At most 200 valid configurations, the default first."""
         return space(self.sizes, target)
 
-    def cycles(self, config: Config, target: Target) -> float:
+    def cycles(self, config: Config, target: CpuTarget) -> float:
         """Cycles by the cost model."""
         assert isinstance(config, MatmulConfig)
         return cycles(config, self.likely.sizes, target)
 
-    def read(self, text: str, target: Target) -> MatmulConfig | None:
+    def read(self, text: str, target: CpuTarget) -> MatmulConfig | None:
         """The configuration with this text, if it is valid on ``target``, else None."""
         config = read_config(text)
         return config if config is not None and validity(config, self.sizes, target) is None else None
 
-    def kernel(self, task: Task, config: Config, target: Target) -> Kernel:
+    def kernel(self, task: Task, config: Config, target: CpuTarget) -> Kernel:
         """The template's kernel. Raises ScheduleError if ``config`` does not fit."""
         assert isinstance(config, MatmulConfig)
         kernel = schedule_matmul(task, target, config)
@@ -62,7 +62,7 @@ class MatmulProblem(MatmulForm):
         return kernel
 
 
-def find_matmul(task: Task, target: Target, hints: Mapping[Var, int]) -> MatmulProblem | None:
+def find_matmul(task: Task, target: CpuTarget, hints: Mapping[Var, int]) -> MatmulProblem | None:
     """The product that anchors a task, as ``MatmulForm.find`` says; None for one on tile registers."""
     found = anchor_of(task)
     if found is not None and find_operands(task, found[1], target) is not None:

@@ -18,7 +18,7 @@ from taskmap.ir.builder import Builder
 from taskmap.ir.construct import ceil_div, const, index, minimum, product, static_size
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.nodes import Buffer, Dim, Expr, Kernel, Var
-from taskmap.ir.target import Target
+from taskmap.ir.target import CpuTarget
 from taskmap.ir.task import Stage, Task
 from taskmap.ir.types import DType, compute_type, f32, i8, i32, u8
 from taskmap.schedules.common.access import require_count
@@ -35,7 +35,7 @@ from taskmap.schedules.cpu.support.kernels import kernel_of
 _SHARED_FROM = 40_000
 
 
-def panel_width(m: Dim, n: Dim, target: Target, dtype: DType = f32) -> int:
+def panel_width(m: Dim, n: Dim, target: CpuTarget, dtype: DType = f32) -> int:
     """Columns of B that the template reads together for an m × n product with results of this type (of bytes, i32): the
     panel width for packing B."""
     lanes = target.lanes(compute_type(dtype).bytes)
@@ -74,7 +74,7 @@ class _Matmul:
     task: Task
     stage: Stage
     c: Contraction
-    target: Target
+    target: CpuTarget
     sizes: Sizes
     config: MatmulConfig
     dots: GroupedContraction | None = None
@@ -340,7 +340,7 @@ def sizes_of(task: Task, c: Contraction) -> Sizes:
     )
 
 
-def schedule_matmul(task: Task, target: Target, config: MatmulConfig | None = None) -> Kernel | None:
+def schedule_matmul(task: Task, target: CpuTarget, config: MatmulConfig | None = None) -> Kernel | None:
     """The template's kernel with ``config``, by default the untuned one; None if the task has no contraction or its
     operands are guarded (padding). Raises ScheduleError with the reason if ``config`` does not fit."""
     found = anchor_of(task)

@@ -1,10 +1,10 @@
-"""Cycle rates of current processors for the CPU's cost models, beyond what ``Target`` holds; the same for all."""
+"""Cycle rates of current processors for the CPU's cost models, beyond what ``CpuTarget`` holds; the same for all."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from taskmap.ir.target import Target
+from taskmap.ir.target import CpuTarget
 from taskmap.schedules.cpu.support.balance import makespan
 
 FEWEST = 10
@@ -36,7 +36,7 @@ def beside(one: float, other: float) -> float:
     return max(one, other) + BESIDE * min(one, other)
 
 
-def busiest(work: Sequence[float], repeats: int, target: Target) -> float:
+def busiest(work: Sequence[float], repeats: int, target: CpuTarget) -> float:
     """The cycles of the busiest core for ``work`` done ``repeats`` times as consecutive iterations."""
     if len(work) * repeats > _MOST_TASKS:
         return sum(work) * repeats / target.cores

@@ -9,7 +9,7 @@ from typing import Any
 
 from taskmap.ir.construct import static_size
 from taskmap.ir.nodes import Dim, Var
-from taskmap.ir.target import Target
+from taskmap.ir.target import CpuTarget
 from taskmap.ir.types import f32
 from taskmap.ir.util.lazy import lazily
 from taskmap.ir.winograd import FORMS, TAPS, FormChoice, WinogradForm
@@ -33,13 +33,13 @@ _ROWS = 24
 
 
 @lru_cache(maxsize=256)
-def default(sizes: FilterSizes, target: Target) -> WinogradConfig | None:
+def default(sizes: FilterSizes, target: CpuTarget) -> WinogradConfig | None:
     """The configuration of the fewest cycles by the cost model; None if none fits the caches."""
     return min(candidates(sizes, target), key=lambda x: winograd_cycles(x, sizes, target), default=None)
 
 
 def choose_form(
-    image: tuple[Dim, ...], out_channels: int, padding: tuple[int, int], hints: Mapping[Var, int], target: Target
+    image: tuple[Dim, ...], out_channels: int, padding: tuple[int, int], hints: Mapping[Var, int], target: CpuTarget
 ) -> FormChoice:
     """The form of the fewest cycles by the cost models; direct if none is clearly faster. ``image``: [n, c, rows,
     columns]; ``hints``: likely values of symbolic sizes, 56 without a hint."""
@@ -50,7 +50,7 @@ def choose_form(
 
 @lru_cache(maxsize=256)
 def _choice(
-    image: tuple[int, ...], known: tuple[bool, ...], out_channels: int, padding: tuple[int, int], target: Target
+    image: tuple[int, ...], known: tuple[bool, ...], out_channels: int, padding: tuple[int, int], target: CpuTarget
 ) -> FormChoice:
     batch, channels, *spatial = image
     if min(channels, out_channels) < _FEWEST_CHANNELS or min(spatial) + 2 * min(padding) < TAPS:
@@ -79,12 +79,12 @@ def _choice(
     return FormChoice(form, width, f"{form}: million cycles by the cost model: {numbers}")
 
 
-def panel_tile(out_channels: int, target: Target) -> Tile:
+def panel_tile(out_channels: int, target: CpuTarget) -> Tile:
     """The register tile that decides the width of panels."""
     return choose_tile(_ROWS, out_channels, target, target.lanes(BYTES))
 
 
-def _direct_cycles(image: tuple[int, ...], out_channels: int, padding: tuple[int, int], target: Target) -> float:
+def _direct_cycles(image: tuple[int, ...], out_channels: int, padding: tuple[int, int], target: CpuTarget) -> float:
     """Cycles of the direct convolution in its untuned configuration."""
     width = choose_tile(image[-1], out_channels, target, target.lanes(BYTES)).vectors * target.lanes(BYTES)
     one = (1, 1)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from taskmap.ir.construct import static_size
 from taskmap.ir.nodes import Dim
-from taskmap.ir.target import Target
+from taskmap.ir.target import CpuTarget
 from taskmap.ir.winograd import TAPS, WinogradForm
 from taskmap.schedules.common.stack_limit import STACK_BYTES
 from taskmap.schedules.cpu.matmul.config import registers
@@ -91,7 +91,7 @@ def input_bytes(config: WinogradConfig, sizes: FilterSizes) -> int:
     return (config.rows * m + TAPS - 1) * (config.columns * m + TAPS - 1) * config.depth * BYTES
 
 
-def candidates(sizes: FilterSizes, target: Target) -> Iterator[WinogradConfig]:
+def candidates(sizes: FilterSizes, target: CpuTarget) -> Iterator[WinogradConfig]:
     """The configurations whose transformed inputs stay in a core's second-level cache; none if there are too many
     channels, or too few registers for a panel."""
     lanes = target.lanes(BYTES)
@@ -134,7 +134,7 @@ def _parts(extent: int) -> list[int]:
     return sorted({-(-extent // count) for count in range(1, extent + 1)})
 
 
-def _height(tiles: int, vectors: int, sizes: FilterSizes, target: Target) -> int:
+def _height(tiles: int, vectors: int, sizes: FilterSizes, target: CpuTarget) -> int:
     """The height of the register tile that covers a block at the least cost."""
     most = [h for h in range(1, min(tiles, 24) + 1) if registers(Tile(h, vectors), target) <= target.vector_registers]
     lanes = target.lanes(BYTES)

@@ -6,7 +6,7 @@ the products. Weights stay in the second-level cache, or stream from memory for 
 
 from __future__ import annotations
 
-from taskmap.ir.target import Target
+from taskmap.ir.target import CpuTarget
 from taskmap.ir.winograd import TAPS
 from taskmap.schedules.common.convolution_geometry import positions
 from taskmap.schedules.cpu.support.balance import blocks
@@ -40,7 +40,7 @@ STREAM_BYTES = 3.0
 two calls. A core that shares its memory with others reaches no more."""
 
 
-def winograd_cycles(config: WinogradConfig, sizes: FilterSizes, target: Target) -> float:
+def winograd_cycles(config: WinogradConfig, sizes: FilterSizes, target: CpuTarget) -> float:
     """Cycles of the busiest core; symbolic sizes count as 56, a symbolic batch as 1."""
     down, across = (sizes.tiles(n or _UNKNOWN) or 1 for n in (sizes.rows, sizes.columns))
     count = (sizes.batch or 1) // config.images or 1
@@ -49,7 +49,7 @@ def winograd_cycles(config: WinogradConfig, sizes: FilterSizes, target: Target) 
     return busiest(work, count, target)
 
 
-def _task(config: WinogradConfig, sizes: FilterSizes, panels: int, target: Target) -> float:
+def _task(config: WinogradConfig, sizes: FilterSizes, panels: int, target: CpuTarget) -> float:
     lanes, form = target.lanes(BYTES), sizes.form
     vectors = -(-sizes.channels // lanes)
     m = form.outputs
@@ -58,7 +58,7 @@ def _task(config: WinogradConfig, sizes: FilterSizes, panels: int, target: Targe
     return TASK + copied + config.tiles * vectors * _INPUT[m] + panels * _panel(config, sizes, target)
 
 
-def _panel(config: WinogradConfig, sizes: FilterSizes, target: Target) -> float:
+def _panel(config: WinogradConfig, sizes: FilterSizes, target: CpuTarget) -> float:
     """One panel of output channels: the products and their transformation."""
     channels, m = sizes.channels, sizes.form.outputs
     vectors = config.tile.vectors

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import ceil_div, const, index, maximum, minimum, static_size
 from taskmap.ir.nodes import Buffer, Dim, Expr, Kernel
-from taskmap.ir.target import Target
+from taskmap.ir.target import CpuTarget
 from taskmap.ir.task import Task
 from taskmap.ir.types import f32
 from taskmap.schedules.common.access import require_count
@@ -38,7 +38,7 @@ TileBody = Callable[[Inliner, Expr, int], None]
 """The work on a register tile: (values, its first tile of the image in the block, its height)."""
 
 
-def schedule_winograd(task: Task, target: Target, config: WinogradConfig | None = None) -> Kernel | None:
+def schedule_winograd(task: Task, target: CpuTarget, config: WinogradConfig | None = None) -> Kernel | None:
     """The template's kernel; None for a task that is not anchored by a convolution of transformed weights."""
     found = find_winograd(task)
     if found is None:
@@ -66,7 +66,7 @@ class _Winograd:
     task: Task
     found: WinogradConvolution
     sizes: FilterSizes
-    target: Target
+    target: CpuTarget
     config: WinogradConfig
     b: Builder = field(default_factory=Builder)
 

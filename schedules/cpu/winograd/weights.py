@@ -12,7 +12,7 @@ from typing import cast as typed
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import cast, const, index, minimum, select, static_size
 from taskmap.ir.nodes import Buffer, Expr, Kernel, Load
-from taskmap.ir.target import Target
+from taskmap.ir.target import CpuTarget
 from taskmap.ir.task import Stage, Task
 from taskmap.ir.types import f32, f64
 from taskmap.ir.visit import walk_exprs
@@ -23,7 +23,7 @@ from taskmap.schedules.cpu.support.kernels import kernel_of
 from taskmap.schedules.cpu.winograd.transform import both_sides
 
 
-def schedule_weights(task: Task, target: Target) -> Kernel | None:
+def schedule_weights(task: Task, target: CpuTarget) -> Kernel | None:
     """The kernel of a task whose one result is transformed weights; None for any other task."""
     found = _find(task)
     if found is None:

@@ -14,7 +14,7 @@ from taskmap.ir.construct import as_expr, cast, index
 from taskmap.ir.isa.specs import MatMulSpec
 from taskmap.ir.isa.table import instruction_named, instructions_for
 from taskmap.ir.nodes import Buffer, Expr, LoopKind, Scope
-from taskmap.ir.target import Target
+from taskmap.ir.target import GpuTarget
 from taskmap.ir.types import DType, bf16, f16, f32
 from taskmap.ir.workers import THREAD
 from taskmap.schedules.common.inline import Inliner
@@ -57,14 +57,14 @@ class AttentionConfig:
         return f"{self.multiplier}, {tile}{shared}"
 
     @staticmethod
-    def multiplier_for(dtype: DType, target: Target) -> str:
+    def multiplier_for(dtype: DType, target: GpuTarget) -> str:
         """The tensor-core instruction for products of ``dtype``, or "simt"."""
         if dtype not in (f16, bf16):
             return "simt"
         found = instructions_for(target, MatMulSpec(_M, _N, _K, dtype, dtype, f32)).instructions
         return next((i.name for i in found if i.family == "mma" and i.work == _M * _N * _K), "simt")
 
-    def unfit(self, dtype: DType, target: Target) -> str | None:
+    def unfit(self, dtype: DType, target: GpuTarget) -> str | None:
         """The reason why no configuration supports elements of ``dtype``, or None."""
         if self.rows % _M or self.keys % (2 * _N):
             return f"fragments of {_M}×{2 * _N} do not divide {self.rows} queries by {self.keys} keys"

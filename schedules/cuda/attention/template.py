@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from taskmap.ir.construct import as_expr, ceil_div, index, minimum
 from taskmap.ir.isa.table import instruction_named
 from taskmap.ir.nodes import Dim, Expr, Kernel, Var
-from taskmap.ir.target import Target
+from taskmap.ir.target import GpuTarget
 from taskmap.ir.types import f32
 from taskmap.ir.workers import BLOCKS, THREAD
 from taskmap.schedules.common.inline import Inliner
@@ -42,7 +42,7 @@ Step = Callable[[Inliner, Expr, Expr], None]
 """The work on a tile of keys: (values, its first key, its stage)."""
 
 
-def validity(t: AttentionTask, c: AttentionConfig, target: Target) -> str | None:
+def validity(t: AttentionTask, c: AttentionConfig, target: GpuTarget) -> str | None:
     """The reason why ``c`` cannot compute ``t`` on ``target``, or None if it can."""
     types = {f.expr.dtype for f in (t.q, t.k, t.v)}
     if len(types) != 1:
@@ -79,7 +79,7 @@ def shared_bytes(t: AttentionTask, c: AttentionConfig) -> int:
     return total + (0 if c.multiplier != "simt" else padded_bytes(f32, 1, c.queries, c.keys, along_k=True))
 
 
-def space(t: AttentionTask, target: Target) -> list[AttentionConfig]:
+def space(t: AttentionTask, target: GpuTarget) -> list[AttentionConfig]:
     """Configurations, the most promising first: 128 queries to a block, and for wide heads 32 to a warp, which halves
     the reads of shared memory. The sums, scores and weights of a thread must leave registers for the rest."""
     multiplier = AttentionConfig.multiplier_for(t.q.expr.dtype, target)
@@ -96,7 +96,7 @@ def space(t: AttentionTask, target: Target) -> list[AttentionConfig]:
     return sorted(found, key=lambda c: (c.queries > 128, -c.queries, c.rows != rows, abs(c.keys - 64)))
 
 
-def is_asynchronous(t: AttentionTask, target: Target) -> bool:
+def is_asynchronous(t: AttentionTask, target: GpuTarget) -> bool:
     """True if keys and values are copied to shared memory asynchronously."""
     return (
         target.capability >= 80

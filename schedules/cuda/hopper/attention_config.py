@@ -9,7 +9,7 @@ from taskmap.ir.construct import static_size
 from taskmap.ir.isa.hopper import accumulator
 from taskmap.ir.isa.table import Instruction, instruction_named
 from taskmap.ir.nodes import Expr, Var
-from taskmap.ir.target import Target
+from taskmap.ir.target import GpuTarget
 from taskmap.ir.types import DType, bf16, f16
 from taskmap.ir.visit import substitute
 from taskmap.schedules.cuda.attention.problem_view import AttentionTask, is_plain, shared_heads
@@ -80,7 +80,7 @@ class HopperAttentionConfig:
         return f"wgmma, queries={self.queries}, keys={self.keys}, stages={self.stages}, {way}"
 
 
-def space(t: AttentionTask, target: Target) -> list[HopperAttentionConfig]:
+def space(t: AttentionTask, target: GpuTarget) -> list[HopperAttentionConfig]:
     """Configurations, the most promising first: 128 queries to a block, and as many keys as registers allow."""
     if target.isa != "sm_90a":
         return []
@@ -95,7 +95,7 @@ def space(t: AttentionTask, target: Target) -> list[HopperAttentionConfig]:
     return [c for c in found if c.held(t.width) <= room]
 
 
-def validity(t: AttentionTask, c: HopperAttentionConfig, target: Target) -> str | None:
+def validity(t: AttentionTask, c: HopperAttentionConfig, target: GpuTarget) -> str | None:
     """The reason why ``c`` cannot compute ``t`` on ``target``, or None if it can."""
     if t.packed > 1:
         return f"the few queries of {t.packed} heads make one product, which would leave a warpgroup mostly idle"

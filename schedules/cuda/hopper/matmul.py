@@ -21,7 +21,7 @@ from taskmap.ir.construct import as_expr, cast, ceil_div, const, eq, index, stat
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.isa.table import instruction_named
 from taskmap.ir.nodes import Buffer, Expr, ExprLike, Kernel, Load, Scope
-from taskmap.ir.target import Target
+from taskmap.ir.target import GpuTarget
 from taskmap.ir.types import f32, i32, i64, tf32
 from taskmap.ir.visit import walk_exprs
 from taskmap.ir.workers import BLOCKS, THREAD
@@ -52,7 +52,7 @@ _MOST_SUMS = 128
 _PAIR = 2
 
 
-def validity(p: Gemm, c: HopperConfig, target: Target) -> str | None:
+def validity(p: Gemm, c: HopperConfig, target: GpuTarget) -> str | None:
     """The reason why ``c`` cannot compute ``p`` on ``target``, or None if it can."""
     found = instruction_named(c.multiplier)
     if not found.targets(target):
@@ -80,7 +80,7 @@ def validity(p: Gemm, c: HopperConfig, target: Target) -> str | None:
     return _why_not_persistent(p, c, target, ways) or _why_not_stored(p, c) or _why_not_split(p, c)
 
 
-def _why_not_persistent(p: Gemm, c: HopperConfig, target: Target, ways: tuple[LoadPlan, LoadPlan]) -> str | None:
+def _why_not_persistent(p: Gemm, c: HopperConfig, target: GpuTarget, ways: tuple[LoadPlan, LoadPlan]) -> str | None:
     """The reason why persistent blocks cannot compute the product, or None if they can."""
     if not c.persistent:
         return None
@@ -126,7 +126,7 @@ def filling_clocks(p: Gemm, c: HopperConfig) -> float:
     return sum(hopper_stage.filling_clocks(f, w) for f, w in zip((p.left, p.right), ways, strict=True))
 
 
-def schedule_hopper(p: Gemm, config: HopperConfig, target: Target) -> Kernel:
+def schedule_hopper(p: Gemm, config: HopperConfig, target: GpuTarget) -> Kernel:
     """Instantiates the template. Raises ScheduleError with the reason if the configuration does not fit."""
     reason = validity(p, config, target)
     if reason is not None:
@@ -139,7 +139,7 @@ def schedule_hopper(p: Gemm, config: HopperConfig, target: Target) -> Kernel:
 class _Hopper:
     p: Gemm
     c: HopperConfig
-    target: Target
+    target: GpuTarget
     tma_store: TmaStore | None = None
     ways: tuple[LoadPlan, LoadPlan] = field(init=False)
     frame: TileContext = field(init=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from taskmap.ir.target import Target
+from taskmap.ir.target import GpuTarget
 from taskmap.schedules.cuda.support.launch import WARP
 
 _LANES_M, _LANES_N = 4, 8
@@ -52,7 +52,7 @@ class MatmulConfig:
         return f"{self.multiplier}, tile={tile}, warp={warp}, stages={self.stages}, group={self.group}{split}"
 
 
-def sizes_fit(c: MatmulConfig, target: Target) -> str | None:
+def sizes_fit(c: MatmulConfig, target: GpuTarget) -> str | None:
     """The reason why a configuration is invalid for every product, or None."""
     if c.block_m % c.warp_m or c.block_n % c.warp_n:
         return f"warps of {c.warp_m}×{c.warp_n} do not divide a block of {c.block_m}×{c.block_n}"

@@ -18,7 +18,7 @@ from taskmap.ir.construct import as_expr, ceil_div, index
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.isa.table import instruction_named
 from taskmap.ir.nodes import Expr, Kernel
-from taskmap.ir.target import Target
+from taskmap.ir.target import GpuTarget
 from taskmap.ir.types import f32, tf32
 from taskmap.ir.workers import THREAD
 from taskmap.schedules.common.access import require_count
@@ -38,7 +38,7 @@ _COPIES = (4, 8, 16)
 NOT_ROUNDED = "operands of f32 may be rounded to tf32 only if the option tf32 or PyTorch's settings allow it"
 
 
-def validity(p: Gemm, c: MatmulConfig, target: Target) -> str | None:
+def validity(p: Gemm, c: MatmulConfig, target: GpuTarget) -> str | None:
     """The reason why ``c`` cannot compute ``p`` on ``target``, or None if it can."""
     unfit = sizes_fit(c, target) or _multiplier_fits(p, c, target)
     unfit = unfit or why_not_split(p, (c.block_m, c.block_n), c.block_k, c.split)
@@ -56,7 +56,7 @@ def validity(p: Gemm, c: MatmulConfig, target: Target) -> str | None:
     return None
 
 
-def is_asynchronous(p: Gemm, c: MatmulConfig, target: Target) -> bool:
+def is_asynchronous(p: Gemm, c: MatmulConfig, target: GpuTarget) -> bool:
     """True if both operands are copied to shared memory asynchronously."""
     if target.capability < 80:
         return False
@@ -64,7 +64,7 @@ def is_asynchronous(p: Gemm, c: MatmulConfig, target: Target) -> bool:
     return copied and all(f.along_k == _tile_along_k(f, c) for f in (p.left, p.right))
 
 
-def _multiplier_fits(p: Gemm, c: MatmulConfig, target: Target) -> str | None:
+def _multiplier_fits(p: Gemm, c: MatmulConfig, target: GpuTarget) -> str | None:
     """The reason why the multiplier does not support these operands, or None if it does."""
     if c.multiplier == "simt":
         return None
@@ -108,7 +108,7 @@ def _share(f: Operand, extent: int, c: MatmulConfig) -> TilePartition | str:
     return partition_tile(rows, columns // f.lanes, c.threads)
 
 
-def schedule_product(p: Gemm, config: MatmulConfig, target: Target) -> Kernel:
+def schedule_product(p: Gemm, config: MatmulConfig, target: GpuTarget) -> Kernel:
     """Instantiates the template. Raises ScheduleError with the reason if the configuration does not fit."""
     reason = validity(p, config, target)
     if reason is not None:
@@ -121,7 +121,7 @@ def schedule_product(p: Gemm, config: MatmulConfig, target: Target) -> Kernel:
 class _Matmul:
     p: Gemm
     config: MatmulConfig
-    target: Target
+    target: GpuTarget
     frame: TileContext = field(init=False)
 
     def kernel(self) -> Kernel:

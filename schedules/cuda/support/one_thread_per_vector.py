@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from taskmap.ir.algebra.mapping import spatial
 from taskmap.ir.construct import ceil_div, product, static_size
 from taskmap.ir.nodes import Dim, Expr
-from taskmap.ir.target import Target
+from taskmap.ir.target import GpuTarget
 from taskmap.ir.task import Task
 from taskmap.ir.workers import THREAD
 from taskmap.schedules.common.inline import Inliner
@@ -20,7 +20,7 @@ _THREADS = 256
 _FEWEST_THREADS = 2 * WARP
 
 
-def block_size(items: Dim, target: Target) -> int:
+def block_size(items: Dim, target: GpuTarget) -> int:
     """Threads of a block: fewer if a small task would leave multiprocessors without work."""
     known = static_size(items)
     threads = _THREADS
@@ -30,7 +30,9 @@ def block_size(items: Dim, target: Target) -> int:
 
 
 @contextmanager
-def one_thread_each(task: Task, items: Sequence[Dim], target: Target) -> Iterator[tuple[Launch, Inliner, list[Expr]]]:
+def one_thread_each(
+    task: Task, items: Sequence[Dim], target: GpuTarget
+) -> Iterator[tuple[Launch, Inliner, list[Expr]]]:
     """Opens a kernel in which one thread computes one work item: (launch, values, the item's position along
     ``items``)."""
     count = product(items)

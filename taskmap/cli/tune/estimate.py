@@ -15,7 +15,7 @@ from taskmap.cli.operators import problem_of
 from taskmap.cli.output import Bar, duration, plain, print_json, table
 from taskmap.ir.errors import TaskmapError
 from taskmap.ir.lower.pipeline import lower
-from taskmap.ir.target import Target
+from taskmap.ir.target import GpuTarget
 from taskmap.options import Options
 from taskmap.schedules import Config, Problem, Space, space_of
 from taskmap.targets.choose import simulated_target
@@ -51,7 +51,7 @@ def estimate(a: argparse.Namespace) -> int:
         found.append(_estimated(problem, config, space, target, folder))
     bar.close()
     found.sort(key=lambda e: (e.simulated is None, e.simulated or e.seconds, e.config))
-    label = _LABEL.format(gpu=target.name or target.isa)
+    label = _LABEL.format(gpu=target.name)
     if a.json:
         print_json({
             "operator": f"{problem.template} {problem.shapes} {problem.dtypes} {problem.layout}", "estimate": True,
@@ -79,8 +79,8 @@ def estimate(a: argparse.Namespace) -> int:
     return 0
 
 
-def _estimated(problem: Problem, config: Config, space: Space, target: Target, store: KernelStore) -> Estimated:
-    seconds = problem.cycles(config, target) / max(target.clock, 1)
+def _estimated(problem: Problem, config: Config, space: Space, target: GpuTarget, store: KernelStore) -> Estimated:
+    seconds = problem.cycles(config, target) / target.clock
     if problem.operations > _LARGEST:
         return Estimated(str(config), seconds, None, "the simulator would take too long; try smaller sizes.")
     try:
@@ -89,7 +89,7 @@ def _estimated(problem: Problem, config: Config, space: Space, target: Target, s
         return Estimated(str(config), seconds, None, str(error))
 
 
-def _simulated(problem: Problem, config: Config, target: Target, store: KernelStore) -> float:
+def _simulated(problem: Problem, config: Config, target: GpuTarget, store: KernelStore) -> float:
     """A lower bound on the kernel's time on the GPU, from its traffic and operations in the simulator."""
     task = problem.task()
     source = generate(lower(problem.kernel(task, config, target), target=target), target)

@@ -31,7 +31,7 @@ from taskmap.ir.isa.table import (
     only,
 )
 from taskmap.ir.nodes import Buffer, Intrinsic, Kernel, Store
-from taskmap.ir.target import Target, cpu_target
+from taskmap.ir.target import GPUS, GpuTarget, Target, cpu_target
 from taskmap.ir.types import bf16, boolean, f16, f32, f64, i16
 from taskmap.ir.verify.rules import LOWERED, RULES, verify
 from tests.ir.isa.instruction_kernels import arguments, kernel_of, lowered_with, random_array, reference
@@ -151,8 +151,8 @@ def names(target: Target, spec: MatMulSpec | MoveSpec) -> list[str]:
 WMMA = ("m16n16k16", "m32n8k16", "m8n32k16")
 
 
-def gpu(isa: str) -> Target:
-    return Target("cuda", isa, 16, 255, 100)
+def gpu(isa: str) -> GpuTarget:
+    return replace(GPUS["A100"], isa=isa)
 
 
 def test_the_best_comes_first() -> None:

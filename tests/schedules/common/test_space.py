@@ -9,7 +9,7 @@ from taskmap.ir.construct import index
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.interp.run import interpret
 from taskmap.ir.nodes import Buffer, Reduce, Var
-from taskmap.ir.target import Target, cpu_target
+from taskmap.ir.target import CpuTarget, cpu_target
 from taskmap.ir.task import Stage, Task
 from taskmap.ir.types import bf16, f16, f32, f64
 from taskmap.schedules import problem, read_problem, schedule, space, space_of
@@ -57,7 +57,7 @@ def test_a_problem_is_found_in_its_own_task(p: MatmulProblem) -> None:
 
 @settings(deadline=None, max_examples=40)
 @given(plain, st.sampled_from(TARGETS))
-def test_a_space_is_ordered_by_its_costs(p: MatmulProblem, target: Target) -> None:
+def test_a_space_is_ordered_by_its_costs(p: MatmulProblem, target: CpuTarget) -> None:
     found = space_of(p, target)
     assert list(found.cycles) == sorted(found.cycles)
     assert found.default in found.configs

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taskmap.ir.errors import ScheduleError
-from taskmap.ir.target import Target, cpu_target
+from taskmap.ir.target import CpuTarget, cpu_target
 from taskmap.ir.types import bf16, f16, f32
 from taskmap.schedules import read_problem, schedule, space_of
 from taskmap.schedules.common.attention_match import find_attention
@@ -43,7 +43,7 @@ def test_an_attention_is_what_its_text_says_and_found_in_its_own_task(p: Attenti
 
 @settings(deadline=None, max_examples=15)
 @given(problems(), st.sampled_from(TARGETS))
-def test_a_space_holds_its_default_and_is_ordered_by_costs(p: AttentionProblem, target: Target) -> None:
+def test_a_space_holds_its_default_and_is_ordered_by_costs(p: AttentionProblem, target: CpuTarget) -> None:
     check_space(p, target)
     assert p.read(str(p.default(target)), target) == p.default(target)
 

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taskmap.ir.errors import ScheduleError
-from taskmap.ir.target import Target, cpu_target
+from taskmap.ir.target import CpuTarget, cpu_target
 from taskmap.ir.types import bf16, f16, f32, f64
 from taskmap.schedules import read_problem, schedule, space_of
 from taskmap.schedules.cpu.convolution.config import ConvolutionConfig, read_config, validity
@@ -57,13 +57,13 @@ def test_a_convolution_is_what_its_text_says_and_found_in_its_own_task(p: Convol
 
 @settings(deadline=None, max_examples=25)
 @given(problems(), st.sampled_from(TARGETS))
-def test_a_space_holds_its_default_and_is_ordered_by_costs(p: ConvolutionProblem, target: Target) -> None:
+def test_a_space_holds_its_default_and_is_ordered_by_costs(p: ConvolutionProblem, target: CpuTarget) -> None:
     check_space(p, target)
 
 
 @settings(deadline=None, max_examples=12)
 @given(problems(), st.sampled_from(TARGETS), st.randoms(use_true_random=False))
-def test_every_configuration_has_a_kernel(p: ConvolutionProblem, target: Target, chance: object) -> None:
+def test_every_configuration_has_a_kernel(p: ConvolutionProblem, target: CpuTarget, chance: object) -> None:
     configs = space_of(p, target).configs
     config = chance.choice(configs)  # type: ignore[attr-defined]
     assert schedule(p.task(), target, config).note.startswith(("cpu.convolution", "cpu.depthwise"))

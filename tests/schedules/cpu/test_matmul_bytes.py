@@ -20,7 +20,7 @@ from taskmap.ir.construct import cast, ceil_div, index
 from taskmap.ir.interp.run import interpret
 from taskmap.ir.lower.pipeline import lower
 from taskmap.ir.nodes import Buffer, Dim, Reduce, Var
-from taskmap.ir.target import Target, cpu_target
+from taskmap.ir.target import CpuTarget, cpu_target
 from taskmap.ir.task import Stage, Task
 from taskmap.ir.types import i8, i32, u8
 from taskmap.schedules import packed_together, packed_width, schedule
@@ -34,7 +34,7 @@ PLAIN = cpu_target("avx2", 2)
 NAMES = {id(WIDE): "vpdpbusd_16", id(NARROW): "vex_vpdpbusd_8"}
 
 
-def runs(target: Target) -> bool:
+def runs(target: CpuTarget) -> bool:
     return frozenset(target.features) <= frozenset(HOST.features)
 
 
@@ -70,7 +70,7 @@ def operands(m: int, n: int, k: int, rng: np.random.Generator) -> tuple[Array, A
     return a, b
 
 
-def run(task: Task, target: Target, arrays: list[Array], dims: dict[Var, int]) -> Array:
+def run(task: Task, target: CpuTarget, arrays: list[Array], dims: dict[Var, int]) -> Array:
     kernel = schedule(task, target)
     assert "cpu.matmul" in kernel.note
     assert (f"by={NAMES[id(target)]}" if id(target) in NAMES else "rows=") in kernel.note
@@ -85,7 +85,7 @@ def run(task: Task, target: Target, arrays: list[Array], dims: dict[Var, int]) -
     ("m", "n", "k"),
     [(70, 96, 64), (33, 50, 37), (1, 17, 128), (7, 130, 1), (64, 48, 2), (29, 65, 255), (300, 33, 102)],
 )
-def test_products(m: int, n: int, k: int, target: Target) -> None:
+def test_products(m: int, n: int, k: int, target: CpuTarget) -> None:
     rng = np.random.default_rng()
     width = packed_width(m, n, i32, target)
     a, b = operands(m, n, k, rng)
@@ -95,7 +95,7 @@ def test_products(m: int, n: int, k: int, target: Target) -> None:
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("m", [1, 8, 61])
-def test_a_symbolic_number_of_rows(m: int, target: Target) -> None:
+def test_a_symbolic_number_of_rows(m: int, target: CpuTarget) -> None:
     rng, rows = np.random.default_rng(), Var("m")
     width = packed_width(rows, 40, i32, target)
     a, b = operands(m, 40, 19, rng)
@@ -104,7 +104,7 @@ def test_a_symbolic_number_of_rows(m: int, target: Target) -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_sums_wrap(target: Target) -> None:
+def test_sums_wrap(target: CpuTarget) -> None:
     """A sum beyond i32 wraps, with and without the instruction."""
     k = 70_000
     width = packed_width(3, 20, i32, target)
@@ -114,7 +114,7 @@ def test_sums_wrap(target: Target) -> None:
 
 
 @pytest.mark.parametrize("target", [WIDE, NARROW, PLAIN], ids=["avx512_vnni", "avx_vnni", "avx2"])
-def test_the_interpreter_agrees_with_the_definition(target: Target) -> None:
+def test_the_interpreter_agrees_with_the_definition(target: CpuTarget) -> None:
     width = packed_width(5, 20, i32, target)
     kernel = lower(schedule(product(5, 20, 7, width), target), target=target, verify=True)
     a, b = operands(5, 20, 7, np.random.default_rng())

@@ -9,7 +9,7 @@ from taskmap.ir.construct import index
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.interp.run import interpret
 from taskmap.ir.nodes import Buffer, Reduce, Var
-from taskmap.ir.target import Target, cpu_target
+from taskmap.ir.target import CpuTarget, cpu_target
 from taskmap.ir.task import Stage, Task
 from taskmap.ir.types import f32
 from taskmap.schedules.cpu.matmul.config import MatmulConfig, Sizes, default, registers, space, validity
@@ -39,7 +39,7 @@ sizes = st.builds(
 
 @settings(deadline=None, max_examples=80)
 @given(sizes, st.sampled_from(TARGETS))
-def test_a_space_is_small_and_valid_and_begins_with_the_default(s: Sizes, target: Target) -> None:
+def test_a_space_is_small_and_valid_and_begins_with_the_default(s: Sizes, target: CpuTarget) -> None:
     found = space(s, target)
     assert 1 <= len(found) <= 200
     assert len(set(found)) == len(found)
@@ -56,7 +56,9 @@ def test_a_prime_size_has_the_space_of_its_neighbour() -> None:
 
 @settings(deadline=None, max_examples=25)
 @given(st.integers(1, 40), st.integers(1, 70), st.integers(1, 20), st.sampled_from(TARGETS), st.data())
-def test_every_configuration_computes_the_product(m: int, n: int, k: int, target: Target, data: st.DataObject) -> None:
+def test_every_configuration_computes_the_product(
+    m: int, n: int, k: int, target: CpuTarget, data: st.DataObject
+) -> None:
     task = product(m, n, k)
     config = data.draw(st.sampled_from(space(Sizes(m, n, k, 1, 4), target)))
     kernel = schedule_matmul(task, target, config)

@@ -16,7 +16,7 @@ from taskmap.ir.construct import cast, ceil_div, index
 from taskmap.ir.interp.run import interpret
 from taskmap.ir.lower.pipeline import lower
 from taskmap.ir.nodes import Buffer, Dim, Kernel, Reduce, Var
-from taskmap.ir.target import Target, cpu_target
+from taskmap.ir.target import CpuTarget, cpu_target
 from taskmap.ir.task import Stage, Task
 from taskmap.ir.types import DType, bf16, f32
 from taskmap.schedules import packed_together, packed_width, schedule
@@ -48,7 +48,7 @@ def packed(b: Array, width: int) -> Array:
     return panels
 
 
-def run(kernel: Kernel, target: Target, arrays: list[Array], dims: dict[Var, int]) -> Array:
+def run(kernel: Kernel, target: CpuTarget, arrays: list[Array], dims: dict[Var, int]) -> Array:
     return bf16_products.run(kernel, target, ("avx512_bf16",), arrays, dims)
 
 

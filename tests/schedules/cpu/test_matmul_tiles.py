@@ -16,7 +16,7 @@ from taskmap.ir.construct import cast, ceil_div, const, index, maximum
 from taskmap.ir.interp.run import interpret
 from taskmap.ir.lower.pipeline import lower
 from taskmap.ir.nodes import Buffer, Dim, Kernel, Reduce, Var
-from taskmap.ir.target import Target, cpu_target
+from taskmap.ir.target import CpuTarget, cpu_target
 from taskmap.ir.task import Stage, Task
 from taskmap.ir.types import DType, bf16, f32
 from taskmap.schedules import packed_filled, packed_together, packed_width, schedule
@@ -70,7 +70,7 @@ def in_tiles(b: Array) -> Array:
     return panels
 
 
-def run(kernel: Kernel, target: Target, arrays: list[Array], dims: dict[Var, int]) -> Array:
+def run(kernel: Kernel, target: CpuTarget, arrays: list[Array], dims: dict[Var, int]) -> Array:
     return bf16_products.run(
         kernel, target, ("amx_sim",) if target is MODEL else ("amx_bf16", "amx_tile"), arrays, dims
     )
@@ -81,7 +81,7 @@ SIZES = [(64, 96, 64), (33, 50, 37), (1, 17, 128), (16, 130, 1), (47, 48, 2), (7
 
 @on
 @pytest.mark.parametrize("turned", [False, True])
-def test_products(target: Target, turned: bool) -> None:
+def test_products(target: CpuTarget, turned: bool) -> None:
     rng = np.random.default_rng()
     for m, n, k in SIZES:
         kernel = schedule(product(m, n, k, turned=turned), target)
@@ -91,7 +91,7 @@ def test_products(target: Target, turned: bool) -> None:
 
 
 @on
-def test_operands_that_are_copied_on_every_call(target: Target) -> None:
+def test_operands_that_are_copied_on_every_call(target: CpuTarget) -> None:
     rng = np.random.default_rng()
     for m, n, k in [(64, 96, 64), (33, 50, 37), (40, 7, 33)]:
         kernel = schedule(product(m, n, k, packed=False), target)
@@ -101,7 +101,7 @@ def test_operands_that_are_copied_on_every_call(target: Target) -> None:
 
 
 @on
-def test_symbolic_sizes(target: Target) -> None:
+def test_symbolic_sizes(target: CpuTarget) -> None:
     rng, rows, columns = np.random.default_rng(), Var("m"), Var("n")
     kernel = schedule(product(rows, columns, 45, (rows, columns)), target)
     assert "tdpbf16ps" in kernel.note
@@ -111,7 +111,7 @@ def test_symbolic_sizes(target: Target) -> None:
 
 
 @on
-def test_fused_stages(target: Target) -> None:
+def test_fused_stages(target: CpuTarget) -> None:
     rng = np.random.default_rng()
     for m, n, k in [(64, 96, 64), (35, 40, 50)]:
         kernel = schedule(product(m, n, k, fused=True), target)
@@ -125,7 +125,7 @@ def test_fused_stages(target: Target) -> None:
 @on
 @pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
 @pytest.mark.parametrize("packed", [True, False])
-def test_values_beside_an_edge_stay_out(target: Target, bad: float, packed: bool) -> None:
+def test_values_beside_an_edge_stay_out(target: CpuTarget, bad: float, packed: bool) -> None:
     """Beyond the last term of a row lies the next row, beyond the last row other memory."""
     rng = np.random.default_rng()
     m, n, k = 50, 40, 45
