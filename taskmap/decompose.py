@@ -15,8 +15,8 @@ from taskmap.ir.expressions import Scope
 from taskmap.ir.script.vocabulary import dim
 
 __all__ = [
-    "BLOCK", "CORE", "GLOBAL", "KERNEL", "LANES", "REGISTER", "SHARED", "THREAD", "WARP", "WARPGROUP", "Init", "Level",
-    "MatMul", "Move", "Scope", "Strategy", "dim",
+    "BLOCK", "CORE", "FRAGMENT", "GLOBAL", "KERNEL", "LANES", "REGISTER", "SHARED", "THREAD", "WARP", "WARPGROUP",
+    "Init", "Level", "MatMul", "Move", "Scope", "Strategy", "dim",
 ]  # fmt: skip
 
 KERNEL = Level.KERNEL
@@ -39,3 +39,5 @@ SHARED = Scope.SHARED
 """Shared memory of a block of threads."""
 REGISTER = Scope.REGISTER
 """Registers, distributed among the workers that hold them."""
+FRAGMENT = Scope.FRAGMENT
+"""Registers of a warp whose owners are not documented: WMMA loads, multiplies and stores them."""

@@ -8,7 +8,7 @@ from typing import cast as typed
 
 from taskmap.ir.algebra.mapping import TaskMapping
 from taskmap.ir.construct import static_size
-from taskmap.ir.decompose.levels import SCOPE_NAMES, Level
+from taskmap.ir.decompose.levels import HELD, SCOPE_NAMES, Level
 from taskmap.ir.decompose.ownership import with_leading_dims
 from taskmap.ir.decompose.refusal import refusal
 from taskmap.ir.decompose.steps import AccumulateStep, Cut, MoveStep, SplitStep, TileStep, Tree
@@ -171,6 +171,9 @@ def moved(tree: Tree, name: str, scope: Scope, word: str) -> None:
         )  # fmt: skip
     if operand.scope is scope:
         raise refusal(word, tree, f"{name} is in {SCOPE_NAMES[scope]} already.", "Leave this move out.")
+    if {operand.scope, scope} == {Scope.REGISTER, Scope.FRAGMENT}:
+        why = "nobody knows which register of a fragment holds which element."
+        raise refusal(word, tree, why, f"Move {name} to {scope.name} from memory.")
     _seen(tree, scope, word)
     if spec.static_shape(operand) is None:
         raise refusal(word, tree, f"memory for {name} cannot have a symbolic size.", "Tile or split first.")
@@ -183,8 +186,8 @@ def _seen(tree: Tree, scope: Scope, word: str) -> None:
             word, tree, f"a {level.value.lower()} has no {scope.value} memory of its own.",
             "Move to SHARED where the spec is a block's, and to REGISTER anywhere below the kernel.",
         )  # fmt: skip
-    if scope not in (Scope.SHARED, Scope.REGISTER):
-        raise refusal(word, tree, f"copies in {scope.name} are not lowered yet.", "Use SHARED or REGISTER.")
+    if scope not in (Scope.SHARED, *HELD):
+        raise refusal(word, tree, f"copies in {scope.name} are not lowered.", "Use SHARED, REGISTER or FRAGMENT.")
 
 
 def accumulated(tree: Tree, scope: Scope, word: str) -> None:
@@ -203,8 +206,8 @@ def accumulated(tree: Tree, scope: Scope, word: str) -> None:
         why = "every part of the sum would start anew and overwrite the result."
         raise refusal(word, tree, why, "Write accumulate_in before split.")
     _seen(tree, scope, word)
-    if scope is not Scope.REGISTER:
-        raise refusal(word, tree, "sums are held in registers.", "Use REGISTER.")
+    if scope not in HELD:
+        raise refusal(word, tree, "sums are held in registers.", "Use REGISTER, or FRAGMENT.")
     operand = spec.operand(spec.accumulated)
     assert operand is not None
     if spec.static_shape(operand) is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from taskmap.ir import nodes as ir
@@ -11,13 +12,14 @@ from taskmap.ir.algebra.mapping import TaskMapping, repeat
 from taskmap.ir.algebra.quotient import quotient
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import ceil_div, static_size
-from taskmap.ir.decompose.levels import Level
+from taskmap.ir.decompose.levels import HELD, Level
 from taskmap.ir.decompose.ownership import elements_of, without_dims
 from taskmap.ir.decompose.refusal import refusal
 from taskmap.ir.decompose.spec import Spec
 from taskmap.ir.decompose.steps import Cut, DoneStep, MoveStep, Step, TileStep, Tree
 from taskmap.ir.decompose.views import OperandView
 from taskmap.ir.lower.flatten import strides_of
+from taskmap.ir.lower.opaque import matrix_in_memory
 from taskmap.ir.workers import THREAD
 
 _WIDEST = 16
@@ -48,10 +50,13 @@ class CopyEmitter:
         if found is not None:
             self.by_way(tree, found, src, dst)
             return
-        held = next((v for v in (src, dst) if v.buffer.scope in (ir.Scope.REGISTER, ir.Scope.FRAGMENT)), None)
+        held = next((v for v in (src, dst) if v.buffer.scope in HELD), None)
         if held is None:
             mapping = elements_of(tree, src.buffer.dtype.bytes, self.threads)
             self.divided(tree, src, dst, mapping, asynchronous=asynchronous, where=tree.steps[-1])
+            return
+        if held.buffer.scope is ir.Scope.FRAGMENT and layout_of(tree, dst if held is src else src) is None:
+            self.by_way(_by_shared(tree.root), 0, src, dst)
             return
         self.check_holders(tree, held)
         sizes = _sizes(tree.root)
@@ -69,13 +74,12 @@ class CopyEmitter:
         shape = _sizes(step.how.root)
         there = [not (a.startswith("batch") and m == 1) for a, m in zip(operand.axes, shape, strict=True)]
         sizes = [m for m, kept in zip(shape, there, strict=True) if kept]
-        pitch = sizes[-1] + step.pad
-        strides = None
-        if step.pad:
-            strides = [pitch, 1] if len(sizes) == 2 else None
+        own = tree.root.level.threads  # shared memory is a block's: each of its parts has its own
+        lead = [self.threads // own] if 0 < own < self.threads else []
+        strides = strides_in_shared([*lead, *sizes], step.pad, by_columns=step.by_columns) if step.pad else None
         name = f"{getattr(tree.root, 'name', 'copy')}_{step.scope.value}"
-        buffer = self.b.allocate(name, operand.dtype, sizes, step.scope, strides=strides)
-        half = OperandView.whole(buffer, operand.axes, there)
+        buffer = self.b.allocate(name, operand.dtype, [*lead, *sizes], step.scope, strides=strides)
+        half = OperandView.whole(buffer, operand.axes, there, [THREAD // own] if lead else [])
         self.copy(step, src, half)
         self.through(Tree(step.after, tree.steps[n + 1 :]), half, dst)
 
@@ -158,11 +162,13 @@ class CopyEmitter:
         assert isinstance(yours, DigitMap)
         if mine.workers == yours.workers:
             return
+        group = 32 if held.buffer.scope is ir.Scope.FRAGMENT else 1
         for task in _corners(owner.task_shape):
-            by, of = mine.locate(task)[0], yours.locate(task)[0]
+            by, of = mine.locate(task)[0] // group, yours.locate(task)[0] // group
             if by != of:
+                who = "thread" if group == 1 else "warp"
                 raise refusal(
-                    "kernel()", tree, f"thread {by} would copy element {list(task)}, which thread {of} holds.",
+                    "kernel()", tree, f"{who} {by} would copy element {list(task)}, which {who} {of} holds.",
                     "Divide the copy as the spec divides it, leave it to done(), or move it by way of SHARED.",
                     where=tiled[0].source,
                 )  # fmt: skip
@@ -174,6 +180,31 @@ class CopyEmitter:
                 "kernel()", tree, "the tile consists of several pieces.", "Tile it to one piece before done().",
                 where=where.source,
             )  # fmt: skip
+
+
+def layout_of(how: Tree, memory: OperandView) -> int | None:
+    """The layout with which fragments move to or from memory: 0 by rows, 1 by columns; None if they need a detour."""
+    if memory.is_clipped or any(isinstance(s, MoveStep) for s in how.steps):
+        return None
+    found = matrix_in_memory(memory.region(_sizes(how.root)))
+    return None if found is None else found[0]
+
+
+def _by_shared(spec: Spec) -> Tree:
+    """The copy by way of shared memory, where edges are tested and lines aligned."""
+    half, rest = spec.moving("src", ir.Scope.SHARED), spec.with_operand("src", ir.Scope.SHARED)
+    pad = 32 // spec.operands[0].dtype.bytes
+    step = MoveStep(spec, rest, None, "src", ir.Scope.SHARED, Tree(half, (DoneStep(half, half, None),)), pad=pad)
+    return Tree(spec, (step, DoneStep(rest, rest, None)))
+
+
+def strides_in_shared(shape: Sequence[int], pad: int, *, by_columns: bool) -> list[int]:
+    """The strides of a buffer whose lines, rows or columns, lie ``pad`` elements further apart."""
+    *lead, rows, columns = shape
+    pitch = (rows if by_columns else columns) + pad
+    inner = [1, pitch] if by_columns else [pitch, 1]
+    block = pitch * (columns if by_columns else rows)
+    return [block * math.prod(lead[d + 1 :]) for d in range(len(lead))] + inner
 
 
 def _sizes(spec: Spec) -> tuple[int, ...]:

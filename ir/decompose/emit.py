@@ -10,7 +10,6 @@ DoneStep                the instruction, or a spec for lowering
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -20,8 +19,8 @@ from taskmap.ir.algebra.register_tile import is_in_order
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import as_expr, call, cast, ceil_div, index, minimum, product, static_size
 from taskmap.ir.decompose.barriers import Stages
-from taskmap.ir.decompose.copies import CopyEmitter
-from taskmap.ir.decompose.levels import Level
+from taskmap.ir.decompose.copies import CopyEmitter, layout_of, strides_in_shared
+from taskmap.ir.decompose.levels import HELD, Level
 from taskmap.ir.decompose.ownership import owner_of, without_dims
 from taskmap.ir.decompose.pipeline import pipelined, steps_of_pipeline
 from taskmap.ir.decompose.refusal import refusal
@@ -33,18 +32,19 @@ from taskmap.ir.types import f32, f64
 from taskmap.ir.workers import BLOCKS, THREAD
 
 Views = dict[str, OperandView]
-_HELD = (ir.Scope.REGISTER, ir.Scope.FRAGMENT)
 
 
 @dataclass(slots=True)
 class Emitter:
-    """Writes the kernel of one tree. threads: of a block; 0 on a CPU. stages: what the barriers know of stages."""
+    """Writes the kernel of one tree. threads: of a block; 0 on a CPU. stages: what the barriers know of stages.
+    layouts: of fragments in memory, 0 by rows, 1 by columns."""
 
     b: Builder
     tree: Tree
     threads: int
     grid: list[ir.Dim] = field(default_factory=list)
     stages: Stages = field(default_factory=Stages)
+    layouts: dict[ir.Buffer, int] = field(default_factory=dict)
 
     @property
     def copies(self) -> CopyEmitter:
@@ -64,6 +64,8 @@ class Emitter:
                 self.split(step, views, lambda inner, _: self.step(n + 1, inner))
         elif isinstance(step, MoveStep):
             placed = self.place(n, step)
+            if step.scope is ir.Scope.FRAGMENT:
+                self.layouts[placed.buffer] = layout_of(step.how, views[step.name]) or 0
             self.copies.copy(step, views[step.name], placed)
             self.step(n + 1, {**views, step.name: placed})
         elif isinstance(step, AccumulateStep):
@@ -162,7 +164,7 @@ class Emitter:
         operand = spec.operand(step.name)
         assert operand is not None
         if step.scope is not ir.Scope.SHARED:
-            return self.registers(f"{step.name}_register", self.tree.steps[n + 1 :], spec, operand)
+            return self.registers(f"{step.name}_{step.scope.value}", self.tree.steps[n + 1 :], spec, operand)
         shape, present = self.dims(spec, operand)
         lead = [step.stages] if step.stages > 1 else []
         strides, layout = None, None
@@ -172,7 +174,7 @@ class Emitter:
             rank = len(lines)
             layout = layout.permute(*range(rank - 2), rank - 1, rank - 2) if step.by_columns else layout
         elif step.pad or step.by_columns:
-            strides = _strides([*lead, *shape], step.pad, step.by_columns)
+            strides = strides_in_shared([*lead, *shape], step.pad, by_columns=step.by_columns)
         buffer = self.b.allocate(
             f"{step.name}_shared", operand.dtype, [*lead, *shape], step.scope, strides=strides, layout=layout
         )
@@ -230,7 +232,12 @@ class Emitter:
         shapes = [spec.static_shape(o) or () for o in spec.operands]
         if step.by is not None:
             regions = {"c": c.region(shapes[2]), "a": a.region(shapes[0]), "b": b.region(shapes[1])}
-            constants = {p.name: as_expr(0) for p in step.by.parameters if p.place is Place.CONSTANT}
+            layouts = {f"layout_{o.name}": v for o, v in zip(spec.operands, (a, b, c), strict=True)}
+            constants = {
+                p.name: as_expr(self.layouts[layouts[p.name].buffer])
+                for p in step.by.parameters
+                if p.place is Place.CONSTANT
+            }
             operands: dict[str, ir.Region | ir.Expr] = {**regions, **constants}
             self.b.invoke(step.by, *(operands[p.name] for p in step.by.parameters))
         elif spec.level is Level.CORE:
@@ -287,17 +294,9 @@ def _is_first(order: Sequence[str], counts: dict[str, ir.Dim], n: int) -> bool:
 
 
 def _in_registers(views: Views) -> bool:
-    return any(v.buffer.scope in _HELD for v in views.values())
+    return any(v.buffer.scope in HELD for v in views.values())
 
 
 def _sums_registers(step: SplitStep, views: Views) -> bool:
     """True if the loop walks through registers, which have no addresses."""
-    return any(v.buffer.scope in _HELD and step.before.summed in v.names for v in views.values())
-
-
-def _strides(shape: Sequence[int], pad: int, by_columns: bool) -> list[int]:
-    *lead, rows, columns = shape
-    pitch = (rows if by_columns else columns) + pad
-    inner = [1, pitch] if by_columns else [pitch, 1]
-    block = pitch * (columns if by_columns else rows)
-    return [block * math.prod(lead[d + 1 :]) for d in range(len(lead))] + inner
+    return any(v.buffer.scope in HELD and step.before.summed in v.names for v in views.values())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from taskmap.ir.construct import static_size
-from taskmap.ir.decompose.levels import Level
+from taskmap.ir.decompose.levels import HELD, SCOPE_NAMES, Level
 from taskmap.ir.decompose.spec import Spec
 from taskmap.ir.expressions import Scope
 from taskmap.ir.isa.entry import Instruction
@@ -37,7 +37,7 @@ _TO_WORKERS = "Give its tiles to workers: .tile(...).to(BLOCK), or .to(CORE) on 
 def _product(spec: Spec) -> Leaf:
     total = spec.operand(spec.accumulated)
     assert total is not None
-    if total.scope is not Scope.REGISTER:
+    if total.scope not in HELD:
         return Leaf(
             why=f"no instruction adds to {total.name} in {total.scope.value} memory.",
             way_out="Sum in registers: .accumulate_in(REGISTER) before the sum is split.",
@@ -61,16 +61,21 @@ def _of_table(spec: Spec, threads: int) -> Leaf:
     m, n, k = (static_size(e) or 0 for _, e in spec.extents[-3:])
     a, b, c = (o.dtype for o in spec.operands)
     wanted = MatMulSpec(m, n, k, a, b, c)
-    gpu = (i for i in INSTRUCTIONS if i.targets.kind == "cuda" and not (i.completes or i.opaque))
+    scope = spec.operands[-1].scope
+    opaque = scope is Scope.FRAGMENT
+    gpu = (i for i in INSTRUCTIONS if i.targets.kind == "cuda" and not i.completes and i.opaque == opaque)
     entries = [i for i in gpu if isinstance(i.spec, MatMulSpec) and i.workers == threads]
     found = next((i for i in entries if i.spec == wanted), None)
     if found is None:
         return Leaf(why=_nearest(wanted, entries, spec.level), way_out=_SIZES)
-    away = [o.name for o in spec.operands if o.scope is not Scope.REGISTER]
+    away = [o for o in spec.operands if o.scope is not scope]
     if away:
+        names = " and ".join(o.name for o in away)
+        places = " and ".join(dict.fromkeys("memory" if o.scope not in HELD else SCOPE_NAMES[o.scope] for o in away))
         return Leaf(
-            why=f"{found.name} takes registers, and {' and '.join(away)} {'are' if len(away) > 1 else 'is'} in memory.",
-            way_out=f"Move {' and '.join(away)} first: .move({away[0]!r}, REGISTER).",
+            why=f"{found.name} takes {'fragments' if opaque else 'registers'}, and {names} "
+            f"{'are' if len(away) > 1 else 'is'} in {places}.",
+            way_out=f"Move {names} first: .move({away[0].name!r}, {scope.name}).",
         )
     return Leaf(found)
 

@@ -40,6 +40,8 @@ _GPU = (
 _PATHS = (_GPU, (Level.KERNEL, Level.CORE, Level.LANES))
 _THREADS = {Level.WARPGROUP: 128, Level.WARP: 32, Level.QUAD_PAIR: 8, Level.THREAD: 1}
 
+HELD = (Scope.REGISTER, Scope.FRAGMENT)
+"""The memories that belong to threads: registers, and those of a tensor instruction whose owners are not documented."""
 SCOPE_NAMES = {
     Scope.GLOBAL: "GL",
     Scope.SHARED: "SH",

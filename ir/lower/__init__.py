@@ -6,6 +6,7 @@ In reading order:
     conditions        the checks that passes require and ensure
     provenance        mappings recorded in the kernel's note
     specs_gpu         Move and MatMul across threads become instructions
+    opaque            copies of opaque fragments
     specs_cpu         the other Move and MatMul become loops around instructions
     vector_widths     the vectors that a row of registers is divided into
     selections        the instructions chosen for a kernel, as text for reports

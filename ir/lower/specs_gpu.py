@@ -2,7 +2,7 @@
 
 Move with a mapping        each worker copies its chunks, with one vector access each or with cp.async
 Move of register tiles     ldmatrix or stmatrix if the tile is held the way they hold it, else vectors of elements that
-                           a thread holds contiguously
+                           a thread holds contiguously; of opaque fragments, their own loads and stores
 MatMul into register tiles a tensor instruction, if it holds its result the way the tile is held: the operands'
                            fragments are loaded from shared memory once per k-step; else one multiply-add per element
                            that a thread holds
@@ -31,6 +31,7 @@ from taskmap.ir.isa.table import INSTRUCTIONS
 from taskmap.ir.lower.clip import clipped_source, clipped_vector
 from taskmap.ir.lower.conditions import NO_SHARED_SPECS, KernelPass
 from taskmap.ir.lower.instructions import torn
+from taskmap.ir.lower.opaque import opaque_move
 from taskmap.ir.select.tiles import WARP, Tile, choose_tiles
 from taskmap.ir.target import GpuTarget
 from taskmap.ir.types import DType, f32, f64
@@ -173,6 +174,8 @@ class _Lowering:
         held = s.dst if _owner(s.dst) is not None else s.src
         owner = _owner(held)
         assert owner is not None
+        if held.buffer.scope is ir.Scope.FRAGMENT:
+            return opaque_move(s, held, owner, self.table, self.target, self.threads)
         if _owner(s.dst) is None or _owner(s.src) is None:
             by_matrices = self.matrices(s, held, owner)
             if by_matrices is not None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from taskmap.decompose import (
     BLOCK,
     CORE,
+    FRAGMENT,
     GLOBAL,
     KERNEL,
     LANES,
@@ -33,6 +36,11 @@ def block() -> Strategy:
 def threads() -> Strategy:
     """A part of the sum, in the hands of threads."""
     return block().split(8).move("a", SHARED).move("b", SHARED).tile(4, 4).to(THREAD)
+
+
+def halves(store: Callable[[Strategy], Strategy] | None = None) -> Strategy:
+    """The tile of a block, of f16, summed in fragments."""
+    return MatMul(M, N, K, a=f16, b=f16).tile(64, 64).to(BLOCK).accumulate_in(FRAGMENT, store=store)
 
 
 def tile_of_wrong_rank() -> None:
@@ -233,8 +241,26 @@ def prefetch_without_a_split() -> None:
     block().split(8).move("a", SHARED).move("b", SHARED).prefetch(2)
 
 
-def fragments_not_lowered() -> None:
-    block().split(16).tile(32, 32).to(WARP).move("a", Scope.FRAGMENT)
+def scope_of_a_cpu() -> None:
+    block().split(16).tile(32, 32).to(WARP).move("a", Scope.LOCAL)
+
+
+def fragment_of_registers() -> None:
+    block().split(16).tile(64, 64).to(WARP).move("a", REGISTER).move("a", FRAGMENT)
+
+
+def fragments_in_memory() -> None:
+    halves().split(16).tile(64, 64).to(WARP).move("a", FRAGMENT).tile(16, 16).done()
+
+
+def fragments_of_another_size() -> None:
+    halves().split(16).tile(64, 64).to(WARP).move("a", FRAGMENT).move("b", FRAGMENT).tile(16, 8).done()
+
+
+def fragments_stored_by_other_warps() -> None:
+    tree = halves(lambda store: store.move("src", SHARED, lambda copy: copy.tile(64, 32).to(WARP).done()).done())
+    tree = tree.split(16).tile(32, 64).to(WARP).move("a", FRAGMENT).move("b", FRAGMENT)
+    tree.tile(16, 16).done().kernel()
 
 
 def lanes_of_a_block() -> None:

@@ -8,11 +8,25 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from taskmap.decompose import BLOCK, CORE, LANES, REGISTER, SHARED, THREAD, WARP, MatMul, Move, Strategy, dim
+from taskmap.decompose import (
+    BLOCK,
+    CORE,
+    FRAGMENT,
+    GLOBAL,
+    LANES,
+    REGISTER,
+    SHARED,
+    THREAD,
+    WARP,
+    MatMul,
+    Strategy,
+    dim,
+)
+from taskmap.decompose import Move as Copy
 from taskmap.ir import repeat, spatial
 from taskmap.ir.interp.run import interpret
 from taskmap.ir.lower.pipeline import lower
-from taskmap.ir.nodes import Barrier, Kernel, Var
+from taskmap.ir.nodes import Barrier, Kernel, Move, Var
 from taskmap.ir.printer import print_kernel
 from taskmap.ir.target import cpu_target, gpu_named
 from taskmap.ir.types import f16, f32, f64, i32
@@ -81,6 +95,19 @@ def staged_store(tree: MatMul) -> Strategy:
     )  # fmt: skip
 
 
+def fragments(tree: MatMul) -> Strategy:
+    """Two warps with opaque fragments, loaded from global memory where it is aligned."""
+    return (
+        tree.tile(16, 32).to(BLOCK)
+        .accumulate_in(FRAGMENT)
+        .split(16)
+        .tile(16, 16).to(WARP)
+        .move("a", FRAGMENT)
+        .move("b", FRAGMENT)
+        .tile(16, 16).done()
+    )  # fmt: skip
+
+
 def cores(tree: MatMul) -> Strategy:
     """A CPU's tile of 3×8 for each core."""
     return tree.tile(3, 8).to(CORE).accumulate_in(REGISTER).split(1).done()
@@ -119,6 +146,26 @@ def test_products(strategy: Any, shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("shape", [(32, 16, 64), (16, 16, 16), (24, 40, 24)])
 def test_tensor_cores_and_a_ring(shape: tuple[int, int, int]) -> None:
     multiply(ring(MatMul(*shape, a=f16, b=f16)), shape)
+
+
+@pytest.mark.parametrize("shape", [(16, 32, 32), (17, 9, 35), (2, 16, 32, 16)])
+def test_fragments(shape: tuple[int, ...]) -> None:
+    """Straight from memory if it is aligned, else by way of shared memory."""
+    *batch, m, n, k = shape
+    tree = fragments(MatMul(m, n, k, a=f16, b=f16, batch=batch))
+    multiply(tree, shape)
+    loaded = [s for s in walk_stmts(tree.kernel().body) if isinstance(s, Move) and s.dst.buffer.scope is FRAGMENT]
+    assert {s.src.buffer.scope for s in loaded} == {SHARED if n % 16 else GLOBAL}
+
+
+def test_fragments_of_columns() -> None:
+    """The layout of a fragment is that of the memory it comes from."""
+    tree = fragments(MatMul(16, 32, 16, a=f16[16, 16].strided(1, 16), b=f16[16, 32].strided(1, 16)))
+    assert "wmma_mma_m16n16k16_f16_f32(1, 1, " in print_kernel(tree.kernel())
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-8, 8, s).astype(np.float16) for s in ((16, 16), (16, 32)))
+    found = run(tree.kernel(), [np.ascontiguousarray(a.T), np.ascontiguousarray(b.T)], {})
+    np.testing.assert_array_equal(found, (a.astype(np.float64) @ b).ravel())
 
 
 def test_a_ring_of_symbolic_sizes() -> None:
@@ -180,7 +227,7 @@ def test_barriers_are_derived() -> None:
 
 def test_copies_as_kernels() -> None:
     x = np.arange(33 * 9, dtype=np.float32).reshape(33, 9)
-    tiled = Move(f32[M, N]).tile(16, 8).to(BLOCK).tile(4, 1).to(THREAD).tile(1, 1).done()
+    tiled = Copy(f32[M, N]).tile(16, 8).to(BLOCK).tile(4, 1).to(THREAD).tile(1, 1).done()
     np.testing.assert_array_equal(run(tiled.kernel(), [x], {M: 33, N: 9}), x.ravel())
 
 

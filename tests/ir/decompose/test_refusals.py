@@ -14,7 +14,7 @@ from tests.ir.decompose import refused
 PROGRAMS: dict[str, Callable[[], None]] = {
     name: f
     for name, f in vars(refused).items()
-    if inspect.isfunction(f) and f.__module__ == refused.__name__ and name not in ("block", "threads")
+    if inspect.isfunction(f) and f.__module__ == refused.__name__ and name not in ("block", "threads", "halves")
 }
 
 
