@@ -142,11 +142,13 @@ def space(task: Task, target: Target) -> Space | None:
     return None if found is None else space_of(found, target)
 
 
-def packed_width(m: Dim, n: Dim, dtype: DType, target: CpuTarget, channels: Dim = 0, together: int = 1) -> int:
+def packed_width(
+    m: Dim, n: Dim, dtype: DType, target: CpuTarget, channels: Dim = 0, factors: tuple[DType, DType] | None = None
+) -> int:
     """Columns of an m × n product that the templates of ``target`` read together: the panel width for packing B.
-    ``channels``: input channels of a convolution whose window covers more than one pixel. ``together``: neighbours
-    along the sum that are stored together."""
-    if together > 1 and (unit := tile_unit(dtype, dtype, target)) is not None:
+    ``channels``: input channels of a convolution whose window covers more than one pixel. ``factors``: their
+    types, if neighbours along the sum are stored together."""
+    if factors is not None and (unit := tile_unit(*factors, target)) is not None:
         return unit.width
     if suits_dots(n, channels, target.lanes(compute_type(dtype).bytes)):
         return 1
@@ -167,7 +169,13 @@ def packed_filled(a: DType, b: DType, target: CpuTarget) -> int:
     return packed_together(a, b, target) if unit is None else unit.depth
 
 
+def packed_with_signs(a: DType, b: DType, target: CpuTarget) -> bool:
+    """True if the templates of ``target`` multiply bytes of these types as they are, and not only unsigned by signed
+    ones."""
+    return tile_unit(a, b, target) is not None
+
+
 __all__ = [
     "NO_HINTS", "Config", "Problem", "ScheduledKernel", "Space", "choose_form", "packed_filled", "packed_together",
-    "packed_width", "problem", "read_problem", "schedule", "scheduled", "space", "space_of",
+    "packed_width", "packed_with_signs", "problem", "read_problem", "schedule", "scheduled", "space", "space_of",
 ]  # fmt: skip

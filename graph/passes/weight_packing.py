@@ -19,7 +19,7 @@ from taskmap.graph.build import define
 from taskmap.graph.nodes import Graph, Node
 from taskmap.graph.passes.base import GraphPass
 from taskmap.graph.passes.byte_products import multiply_unsigned_by_signed, with_terms
-from taskmap.ir.analysis.contraction import Contraction, byte_factor, find_contraction, multiplies_bytes
+from taskmap.ir.analysis.contraction import Contraction, byte_factor, byte_factors, find_contraction
 from taskmap.ir.analysis.simplify import Simplifier
 from taskmap.ir.construct import ceil_div, const, index, load, minimum, product, select, static_size
 from taskmap.ir.nodes import Buffer, Cast, Dim, Expr, ExprLike, Load, Var
@@ -32,10 +32,12 @@ from taskmap.ir.winograd import ATTRIBUTE
 class PanelWidth(Protocol):
     """The number of columns that the template of a product multiplies at once."""
 
-    def __call__(self, m: Dim, n: Dim, dtype: DType, *, channels: Dim = 0, together: int = 1) -> int:
+    def __call__(
+        self, m: Dim, n: Dim, dtype: DType, *, channels: Dim = 0, factors: tuple[DType, DType] | None = None
+    ) -> int:
         """``m`` × ``n``: rows and columns. A convolution whose window covers more than one pixel multiplies one row of
-        its image at a time, and sums ``channels`` neighbouring values for each pixel of the window. ``together``:
-        neighbours along the sum that are stored together."""
+        its image at a time, and sums ``channels`` neighbouring values for each pixel of the window. ``factors``: their
+        types, if neighbours along the sum are stored together."""
         ...
 
 
@@ -62,19 +64,25 @@ def _one_by_one(a: DType, b: DType) -> int:
     return 1
 
 
+def _of_opposite_signs(a: DType, b: DType) -> bool:
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class PackWeights(GraphPass):
     """Packs the second operand of every product that gains by it: constants, and operands with strided columns.
 
     together: the number of neighbours along a sum of products of these types that one instruction multiplies. filled:
-    the number of terms of such a sum that it adds, a multiple of that. images: packs only weights of convolutions, and
-    only those whose neighbouring channels are apart in memory.
+    the number of terms of such a sum that it adds, a multiple of that. any_signs: true if it multiplies bytes of these
+    types as they are; else they become unsigned and signed ones. images: packs only weights of convolutions, and only
+    those whose neighbouring channels are apart in memory.
     """
 
     width: PanelWidth
     images: bool = False
     together: Callable[[DType, DType], int] = _one_by_one
     filled: Callable[[DType, DType], int] = _one_by_one
+    any_signs: Callable[[DType, DType], bool] = _of_opposite_signs
     name = "pack-weights"
     before = "every contraction reads its operands in the layout of the model"
     after = "weights are read through pack nodes"
@@ -108,8 +116,9 @@ class PackWeights(GraphPass):
         if found is None:
             return None
         position, order = found
-        bytes_only = order.together > 1 and multiplies_bytes(node.define.body)
-        signed = multiply_unsigned_by_signed(node) if bytes_only else (node, ())
+        bytes_only = byte_factors(node.define.body) if order.together > 1 else None
+        flips = bytes_only is not None and not self.any_signs(*bytes_only)
+        signed = multiply_unsigned_by_signed(node) if flips else (node, ())
         if signed is None:
             return None
         product, terms = signed
@@ -117,7 +126,7 @@ class PackWeights(GraphPass):
         key = (weight, order)
         if key not in packed:
             whole = order
-            if bytes_only and node.inputs[position] not in constant and _has_gaps(weight, order):
+            if bytes_only is not None and node.inputs[position] not in constant and _has_gaps(weight, order):
                 weight = _whole_panels(weight, order)
                 whole = replace(order, columns=static_size(weight.shape[order.axis]) or order.columns)
             packed[key] = pack(weight, whole)
@@ -161,14 +170,16 @@ class PackWeights(GraphPass):
             return None
         axis = read.indices.index(c.n[0][0])
         others = tuple(d for d in range(len(weight.shape)) if d != axis)
-        together = self.together(byte_factor(c.a) or _type_of(c.a), read.dtype) if len(c.k) == len(others) == 1 else 1
+        factors = byte_factor(c.a) or _type_of(c.a), read.dtype
+        together = self.together(*factors) if len(c.k) == len(others) == 1 else 1
         if weight not in constant and not self._worth_it(c, weight, axis, together):
             return None
-        width = self.width(product([d for _, d in c.m]), c.n[0][1], node.dtype, together=together)
+        grouped = factors if together > 1 else None
+        width = self.width(product([d for _, d in c.m]), c.n[0][1], node.dtype, factors=grouped)
         batch = [read.indices.index(v) for v, _ in c.batch if v in read.indices]
         if batch:
             return None
-        filled = self.filled(_type_of(c.a), read.dtype) if together > 1 else 1
+        filled = self.filled(*factors) if together > 1 else 1
         return position, PackOrder(axis, others, static_size(weight.shape[axis]) or 1, width, together, filled)
 
     @staticmethod
@@ -181,7 +192,7 @@ class PackWeights(GraphPass):
         )
 
 
-def _one_column(m: Dim, n: Dim, dtype: DType, *, channels: Dim = 0, together: int = 1) -> int:
+def _one_column(m: Dim, n: Dim, dtype: DType, *, channels: Dim = 0, factors: tuple[DType, DType] | None = None) -> int:
     return 1
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from taskmap.ir.nodes import Binary, Cast, Dim, Expr, Reduce, Var
-from taskmap.ir.types import DType, i8, i32, u8
+from taskmap.ir.types import DType, compute_type, i8, i32, u8
 from taskmap.ir.visit import walk_exprs
 
 BYTES = (u8, i8)
@@ -58,11 +58,25 @@ def byte_factor(e: Expr) -> DType | None:
     return e.a.dtype if isinstance(e, Cast) and e.dtype == i32 and e.a.dtype in BYTES else None
 
 
+def unconverted(e: Expr) -> Expr:
+    """A factor before its conversion to the type of the sum: a wider float, or i32 from a byte."""
+    if not isinstance(e, Cast):
+        return e
+    widened = e.a.dtype.is_float and e.dtype == compute_type(e.a.dtype)
+    return e.a if widened or byte_factor(e) is not None else e
+
+
+def byte_factors(body: Expr) -> tuple[DType, DType] | None:
+    """The types of the factors of a sum, as i32, of products of two integers of eight bits; None for anything else."""
+    if not isinstance(body, Reduce) or body.op != "sum" or not isinstance(body.body, Binary) or body.body.op != "mul":
+        return None
+    a, b = byte_factor(body.body.a), byte_factor(body.body.b)
+    return None if a is None or b is None else (a, b)
+
+
 def multiplies_bytes(body: Expr) -> bool:
     """True for a sum, as i32, of products of two integers of eight bits."""
-    if not isinstance(body, Reduce) or body.op != "sum" or not isinstance(body.body, Binary):
-        return False
-    return body.body.op == "mul" and byte_factor(body.body.a) is not None and byte_factor(body.body.b) is not None
+    return byte_factors(body) is not None
 
 
 def _variables(e: Expr) -> set[Expr]:

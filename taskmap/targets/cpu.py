@@ -27,7 +27,7 @@ from taskmap.graph.passes.winograd import TransformWeights
 from taskmap.ir.nodes import Kernel
 from taskmap.ir.target import CpuTarget
 from taskmap.options import Options
-from taskmap.schedules import choose_form, packed_filled, packed_together, packed_width
+from taskmap.schedules import choose_form, packed_filled, packed_together, packed_width, packed_with_signs
 from taskmap.targets.choose import host_target
 from taskmap.targets.devices import CPU
 from taskmap.targets.platform import LoadedPrograms, ProgramBuilder, Programs, Show
@@ -59,7 +59,8 @@ class CpuPlatform:
         together, filled = (partial(of, target=self.target) for of in (packed_together, packed_filled))
         width = partial(packed_width, target=self.target)
         integers, narrow = IntegerSums(), NarrowWeights(width)
-        pack = PackWeights(width, together=together, filled=filled)
+        signs = partial(packed_with_signs, target=self.target)
+        pack = PackWeights(width, together=together, filled=filled, any_signs=signs)
         if not self.options.winograd:
             return integers, narrow, pack
         return integers, narrow, TransformWeights(partial(choose_form, target=self.target)), pack

@@ -41,7 +41,7 @@ def block_sizes(operands: TileOperands, target: CpuTarget) -> BlockSizes | None:
     batch = prod(static_size(d) or 1 for _, d in operands.contraction.batch)
     tile_bytes = operands.steps * unit.depth * unit.tiles.spec.a.bytes * unit.height
     panel_bytes = operands.steps * unit.depth * unit.tiles.spec.b.bytes * unit.width
-    most = max(_STACK - panel_bytes, 0) // tile_bytes
+    most = max(_STACK - (panel_bytes if operands.packed is None else 0), 0) // tile_bytes
     high, wide = -(-m // unit.height), -(-n // unit.width)
     if not most:
         return None

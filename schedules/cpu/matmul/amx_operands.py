@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from taskmap.ir.analysis.contraction import Contraction
+from taskmap.ir.analysis.contraction import Contraction, unconverted
 from taskmap.ir.analysis.simplify import Simplifier
 from taskmap.ir.construct import index, product, static_size
-from taskmap.ir.nodes import Buffer, Cast, Dim, Expr, Load, Var
+from taskmap.ir.nodes import Buffer, Dim, Expr, Load, Var
 from taskmap.ir.target import CpuTarget
 from taskmap.ir.task import Task
-from taskmap.ir.types import compute_type
 from taskmap.ir.visit import walk_exprs
 from taskmap.schedules.common.positions import flatten
 from taskmap.schedules.cpu.matmul.amx_tile import TileUnit, tile_unit
@@ -61,7 +60,7 @@ def find_operands(task: Task, c: Contraction, target: CpuTarget) -> TileOperands
     unit = tile_unit(a.dtype, b.dtype, target)
     m, n, k = (product([d for _, d in axes]) for axes in (c.m, c.n, c.k))
     depth, rows = static_size(k), static_size(m)
-    if unit is None or not depth:
+    if unit is None or not depth or c.reduce.dtype != unit.tiles.spec.c:
         return None
     c = replace(c, a=a, b=b, k=(*c.k[1:], c.k[0]))  # as packed: the channels of a convolution innermost
     stored = _packed(task, c, unit)
@@ -71,11 +70,6 @@ def find_operands(task: Task, c: Contraction, target: CpuTarget) -> TileOperands
     if rows is not None and rows <= unit.rows:
         unit = replace(unit, high=1)
     return TileOperands(c, unit, m, n, depth, _strided_rows(task, c), stored, _is_contiguous_along_sum(task, c))
-
-
-def unconverted(e: Expr) -> Expr:
-    """A factor before its conversion to the type of the sum."""
-    return e.a if isinstance(e, Cast) and e.a.dtype.is_float and e.dtype == compute_type(e.a.dtype) else e
 
 
 def _packed(task: Task, c: Contraction, unit: TileUnit) -> Buffer | None:

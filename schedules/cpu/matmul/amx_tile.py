@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
+from taskmap.ir.analysis.contraction import BYTES
 from taskmap.ir.builder import Builder, region
 from taskmap.ir.construct import index
 from taskmap.ir.isa.amx import TileInstructions, tile_set
@@ -23,7 +24,7 @@ from taskmap.ir.nodes import Buffer, Dim, Expr, Region, Scope
 from taskmap.ir.select.microkernels import choose_for_thread, product_of_blocks
 from taskmap.ir.select.tiles import TileChoice
 from taskmap.ir.target import CpuTarget
-from taskmap.ir.types import DType, compute_type
+from taskmap.ir.types import DType, compute_type, i32
 
 Place = tuple[Region, Expr]
 """The first element of a tile in memory, and the elements from one row to the next."""
@@ -68,8 +69,9 @@ class TileUnit:
 @lru_cache(maxsize=256)
 def tile_choice(a: DType, b: DType, target: CpuTarget) -> TileChoice | None:
     """The selector's choice for the microkernel's statement; None for types that the template does not multiply."""
-    c = compute_type(a)
-    if target.kind != "cpu" or not a.is_float or a.bytes >= c.bytes or a.bytes != b.bytes:
+    bytes_only = a in BYTES and b in BYTES
+    c = i32 if bytes_only else compute_type(a)
+    if a.bytes >= c.bytes or a.bytes != b.bytes or not (a.is_float or bytes_only):
         return None
     return choose_for_thread(product_of_blocks(a, b, c), target, table_of(target))
 

@@ -14,13 +14,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from taskmap.ir.algebra.mapping import repeat
-from taskmap.ir.analysis.contraction import BYTES, Contraction, byte_factor
+from taskmap.ir.analysis.contraction import BYTES, Contraction, unconverted
 from taskmap.ir.builder import Builder, region
 from taskmap.ir.construct import cast, const, index, minimum, ramp, select, static_size
 from taskmap.ir.isa.entry import Instruction
 from taskmap.ir.isa.specs import MatMulSpec
 from taskmap.ir.isa.table import table_of
-from taskmap.ir.nodes import Buffer, Cast, Dim, Expr, Intrinsic, LoopKind, Scope
+from taskmap.ir.nodes import Buffer, Dim, Expr, Intrinsic, LoopKind, Scope
 from taskmap.ir.select.microkernels import choose_for_thread, product_of_rows
 from taskmap.ir.target import CpuTarget
 from taskmap.ir.task import Task
@@ -84,19 +84,12 @@ class GroupedContraction:
 def find_dots(task: Task, c: Contraction, target: CpuTarget) -> GroupedContraction | None:
     """The dot products that compute a contraction on ``target``: None unless B is packed in the groups of one of its
     instructions, whose types both factors have without rounding."""
-    a, b = _unconverted(c.a), _unconverted(c.b)
+    a, b = unconverted(c.a), unconverted(c.b)
     found = _instruction(a.dtype, b.dtype, target)
     depth = static_size(c.k[0][1]) if len(c.k) == 1 else None
     if found is None or depth is None or packed_group(task, c) != _depth(found):
         return None
     return GroupedContraction(found, replace(c, a=a, b=b), depth)
-
-
-def _unconverted(e: Expr) -> Expr:
-    if not isinstance(e, Cast):
-        return e
-    widened = e.a.dtype.is_float and e.dtype == compute_type(e.a.dtype)
-    return e.a if widened or byte_factor(e) is not None else e
 
 
 def emit_dot_tile(

@@ -29,7 +29,7 @@ def given(*tensors: tuple[tuple[int, ...], DType]) -> list[Node]:
     return [Node("input", (), shape, dtype, attrs={"index": i}) for i, (shape, dtype) in enumerate(tensors)]
 
 
-def width(m: Dim, n: Dim, dtype: DType, *, channels: Dim = 0, together: int = 1) -> int:
+def width(m: Dim, n: Dim, dtype: DType, *, channels: Dim = 0, factors: tuple[DType, DType] | None = None) -> int:
     return 64
 
 

@@ -172,7 +172,7 @@ def test_the_packed_form_follows_the_features() -> None:
     for target, together, filled in ((REAL, 2, 32), (MODEL, 2, 32), (dots, 2, 2), (cpu_target("avx512", 2), 1, 1)):
         assert packed_together(bf16, bf16, target) == together
         assert packed_filled(bf16, bf16, target) == filled
-    assert packed_width(512, 512, bf16, REAL, together=2) == 32
+    assert packed_width(512, 512, bf16, REAL, factors=(bf16, bf16)) == 32
     assert packed_width(512, 512, f32, REAL) == packed_width(512, 512, f32, dots)
 
 

@@ -12,12 +12,18 @@ from taskmap.backend.cpu.host import detect_host
 from tests.taskmap.compare import compiled
 
 HOST = detect_host().features
+UNITS = {"avx512_vnni": "tm_vpdpbusd_", "avx_vnni": "tm_vex_vpdpbusd_", "amx_sim": "tm_sim_tdpb"}
+UNITS["avx512_vnni, amx_tile, amx_int8"] = "tm_tdpb"
+"""The text of a product of bytes, by features."""
 SETTINGS = [{"features": "none"}]
 if "avx512_vnni" in HOST:
     SETTINGS.append({"features": "avx512_vnni"})
 if "avx_vnni" in HOST:
     SETTINGS.append({"features": "avx_vnni", "isa": "avx2"})
-settings = pytest.mark.parametrize("options", SETTINGS, ids=lambda options: options["features"])
+if "amx_int8" in HOST:
+    SETTINGS.append({"features": "avx512_vnni, amx_tile, amx_int8"})
+SETTINGS.append({"features": "amx_sim", "isa": "amx-sim"})
+settings = pytest.mark.parametrize("options", SETTINGS, ids=lambda options: "-".join(options.values()))
 
 int_mm = torch._int_mm  # pyright: ignore[reportPrivateImportUsage]
 int8pack_mm = torch._weight_int8pack_mm  # pyright: ignore[reportPrivateImportUsage]
@@ -65,7 +71,8 @@ def test_a_constant_operand(
     assert torch.equal(got, want)
     torch.testing.assert_close(scaled, want.float() * layer.get_buffer("scale"), rtol=1e-6, atol=0)
     texts = [path.read_text() for path in tmp_path.rglob("*.c")]
-    assert any("vpdpbusd" in text for text in texts) == ("vnni" in options["features"] and n * k >= 4096)
+    used = {unit for unit in UNITS.values() if any(unit in text for text in texts)}
+    assert used == ({UNITS[options["features"]]} if options["features"] in UNITS and n * k >= 4096 else set())
     assert not any("at::" in text for text in texts)
 
 
