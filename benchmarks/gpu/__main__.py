@@ -22,7 +22,17 @@ from dataclasses import asdict, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from benchmarks.gpu.parts import MODULE, ROOT, RUNG_SECONDS, Part, ladder, parts
+from benchmarks.gpu.parts import (
+    CASE_SECONDS,
+    LADDER_SECONDS,
+    MODULE,
+    ROOT,
+    RUNG_SECONDS,
+    Part,
+    ladder,
+    parts,
+    rung_seconds,
+)  # fmt: skip
 from benchmarks.gpu.record import failures
 from benchmarks.gpu.running import LEAST_SECONDS, Limits, Outcome, environment, run
 
@@ -86,6 +96,7 @@ def main(argv: list[str] | None = None) -> int:
     with suppress(PermissionError):  # a copy may be open to a group, which a store refuses
         arguments.store.chmod(0o700)
     end = time.perf_counter() + 60 * arguments.minutes
+    ladder_end = time.perf_counter() + LADDER_SECONDS
     outcomes: list[Outcome] = []
     for number, (part, cases) in enumerate(chosen):
         left = end - time.perf_counter()
@@ -96,11 +107,16 @@ def main(argv: list[str] | None = None) -> int:
         elif left <= LEAST_SECONDS:
             outcomes.append(Outcome(part.name, "out of time", 0.0, 0))
         else:
-            # What earlier parts have left over belongs to the later ones; a rung gets its 20 s while there are any.
-            if part.most < 1e9 and arguments.case_seconds:
-                part = replace(part, most=arguments.case_seconds + RUNG_SECONDS)
-            limits = Limits(out, str(arguments.store), arguments.resume, cases, arguments.case_seconds)
-            outcomes.append(run(part, min(left, part.most) if part.most < 1e9 else left * share, limits))
+            # What earlier parts have left over belongs to the later ones.
+            is_rung, case_seconds = part.most < 1e9, arguments.case_seconds
+            if is_rung and case_seconds:
+                part = replace(part, most=case_seconds + RUNG_SECONDS)
+            elif is_rung:
+                rungs = sum(later.most < 1e9 for later, _ in chosen[number + 1 :])
+                part = replace(part, most=rung_seconds(ladder_end - time.perf_counter(), rungs))
+                case_seconds = part.most - (RUNG_SECONDS - CASE_SECONDS)
+            limits = Limits(out, str(arguments.store), arguments.resume, cases, case_seconds)
+            outcomes.append(run(part, min(left, part.most) if is_rung else left * share, limits))
         _write(out, outcomes)
     _summary(out, outcomes, chosen)
     return int(any(outcome.status not in ("passed", "skipped") for outcome in outcomes))

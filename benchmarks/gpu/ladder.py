@@ -22,6 +22,7 @@ from benchmarks.gpu.command import part_options, record_of
 from benchmarks.gpu.conditions import GpuConditions
 from benchmarks.gpu.estimates import estimate
 from benchmarks.gpu.kernels import error
+from benchmarks.gpu.parts import CASE_SECONDS
 from benchmarks.gpu.record import LOST, WRONG, measured
 from benchmarks.gpu.timing import seconds_of
 from taskmap.backend.cuda.source import CudaSource
@@ -30,9 +31,6 @@ from taskmap.backend.store.objects import KernelStore
 from taskmap.torch_backend import compile_fx
 
 Row = dict[str, Any]
-CASE_SECONDS = 16.0
-"""The rest of a rung's 20 s after PyTorch's import, less the time to write where it hangs."""
-
 _SCALE = """extern "C" __global__ void __launch_bounds__(256) scale(tm_global<const float> a, tm_global<float> b)
 {
   const int i = blockIdx.x * 256 + threadIdx.x;

@@ -11,7 +11,13 @@ ROOT = Path(__file__).parents[2]
 MODULE: tuple[str, ...] = (sys.executable, "-m")
 """The command that runs a module; its name follows."""
 
+LADDER_SECONDS = 120.0
+"""The time limit of all rungs together."""
 RUNG_SECONDS = 20.0
+CASE_SECONDS = 16.0
+"""The rest of a rung's time after PyTorch's import, less the time to write where it hangs."""
+SHORT_RUNG_SECONDS = 8.0
+"""A healthy rung takes less, with its kernels compiled beforehand; hanging ones never take this time from others."""
 RUNGS = ("pointwise kernel", "mma product", "TMA copy", "wgmma without TMA", "Hopper product 1024", "product 8192",
          "attention", "split-K", "small model")  # fmt: skip
 """Named here, too, so that the process that starts the parts imports no PyTorch."""
@@ -40,6 +46,11 @@ def ladder() -> list[Part]:
     """One part per rung."""
     module = (*MODULE, "benchmarks.gpu.ladder", "--rung")
     return [Part(f"ladder: {rung}", (*module, rung), 0.02, "gpu_ladder", most=RUNG_SECONDS) for rung in RUNGS]
+
+
+def rung_seconds(left: float, later: int) -> float:
+    """The time limit of a rung when the ladder has ``left`` seconds and ``later`` more rungs."""
+    return min(RUNG_SECONDS, max(SHORT_RUNG_SECONDS, left - SHORT_RUNG_SECONDS * later))
 
 
 def parts() -> list[Part]:

@@ -13,7 +13,17 @@ import pytest
 from benchmarks.gpu import __main__ as command
 from benchmarks.gpu.cases import SECTIONS
 from benchmarks.gpu.ladder import rungs
-from benchmarks.gpu.parts import ROOT, RUNGS, Part, ladder, parts
+from benchmarks.gpu.parts import (
+    LADDER_SECONDS,
+    ROOT,
+    RUNG_SECONDS,
+    RUNGS,
+    SHORT_RUNG_SECONDS,
+    Part,
+    ladder,
+    parts,
+    rung_seconds,
+)  # fmt: skip
 from benchmarks.gpu.record import LOST, WRONG
 from benchmarks.gpu.running import Limits, run
 
@@ -97,6 +107,17 @@ def test_a_part_has_no_more_time_than_its_own(tmp_path: Path) -> None:
 def test_a_rung_that_takes_too_long_hangs(tmp_path: Path) -> None:
     assert run(part("hangs", most=3), 60, Limits(tmp_path, str(tmp_path))).status == "failed"
     assert results(tmp_path) == {"0 hangs": "no result after 3 s"}
+
+
+@pytest.mark.parametrize("hanging", [set[int](), {0}, {0, 1, 2, 3}, {4, 5, 6, 7, 8}, set(range(9))])
+def test_the_ladder_ends_in_time_and_no_rung_takes_time_from_a_later_one(hanging: set[int]) -> None:
+    left = LADDER_SECONDS
+    for number in range(len(RUNGS)):
+        limit = rung_seconds(left, len(RUNGS) - 1 - number)
+        assert SHORT_RUNG_SECONDS <= limit <= RUNG_SECONDS
+        left -= limit if number in hanging else SHORT_RUNG_SECONDS
+    assert left >= 0
+    assert rung_seconds(LADDER_SECONDS, len(RUNGS) - 1) == RUNG_SECONDS
 
 
 def test_a_part_that_gets_to_no_case_is_given_up(tmp_path: Path) -> None:
