@@ -6,7 +6,8 @@ Reading order, for writing:
     refusals     the reasons why a model cannot be archived
     targets      a compilation session for each kind of target
     graph        the program and binding of a compiled graph as a plan
-    keep_model   keeps a compiled ONNX model for the next process, as an archive
+    keep_model   keeps a compiled ONNX model for the next process, as archives
+    kept_parts   the graphs of such a model, with their inputs and results
 
 for the format:
 
@@ -22,6 +23,7 @@ and for running:
     plan         a plan resolved at known sizes, and checked
     conditions   the sizes that a plan is for, as text
     place        the device: the CPU, or another behind the same interface
+    kept_chain   a kept model: one archive after another
     gpus, cuda   a GPU
     sim          the simulated GPU
 

@@ -1,10 +1,12 @@
-"""Keeps a compiled ONNX model as an archive in the kernel store (see kept_models)."""
+"""Keeps a compiled ONNX model as archives in the kernel store (see kept_models)."""
 
 from __future__ import annotations
 
 import json
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +15,16 @@ from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 from onnx import AttributeProto, GraphProto, TensorProto
 
-from taskmap.archive.graph import GraphRecord
-from taskmap.archive.refusals import check_archivable, check_segments
+from taskmap.archive.kept_parts import parts_of
+from taskmap.archive.refusals import check_archivable
 from taskmap.archive.targets import ArchiveSession, Binary, features_used
 from taskmap.archive.write import ArchiveWriter
 from taskmap.backend.cpu.compile import team_file
 from taskmap.backend.cpu.team import PARALLEL
 from taskmap.backend.store.inventory import stored_objects
 from taskmap.compile.session import Compilation, Fallback
-from taskmap.graph.importers.onnx.read.elements import to_held
-from taskmap.ir.errors import TaskmapError, UnsupportedError
-from taskmap.onnx.kept_models import SYMBOL, Request, stamps
+from taskmap.ir.errors import TaskmapError
+from taskmap.onnx.kept_models import DECIDING, SYMBOL, Request, stamps
 from taskmap.onnx.model import OnnxModel
 from taskmap.targets.cpu import CpuPlatform
 
@@ -45,7 +46,7 @@ def keep(
     record: Sequence[Compilation | Fallback],
     inputs: Mapping[str, Array],
 ) -> bool:
-    """Keep a model that has run on these inputs, if an archive can hold it; ``files``: its source files.
+    """Keep a model that has run on these inputs, if archives can hold it; ``files``: its source files.
 
     Errors are not raised, because the model has already run.
     """
@@ -55,7 +56,7 @@ def keep(
         platform = session.platform
         assert isinstance(platform, CpuPlatform)
         check_archivable(model.model)
-        graph = _graph(model, record, [inputs[port.name] for port in model.inputs])
+        parts = parts_of(model, record, [inputs[port.name] for port in model.inputs])
 
         def binaries(needed: Collection[str]) -> list[Binary]:
             objects = stored_objects(platform.store.path)
@@ -66,13 +67,17 @@ def keep(
         def features(needed: Collection[str]) -> tuple[str, ...]:
             return features_used(platform.store.path, needed)
 
-        writer = ArchiveWriter(model.model, ArchiveSession(session, ".so", binaries, features), [graph])
-        if graph.shapes is None:
+        made = ArchiveSession(session, ".so", binaries, features)
+        if parts[0].graph.shapes is None:
             request = request.for_all_sizes
-        request.store().keep_file(
-            request.key, SYMBOL, {"model": str(request.model)}, {"files": json.dumps(files)},
-            lambda path: _write(writer, path),
-        )  # fmt: skip
+        # The last part first: a part is found only through those before it.
+        for part in reversed(parts):
+            facts = {"files": json.dumps(files)}
+            if part.deciding is not None:
+                facts[DECIDING] = json.dumps(part.deciding)
+            wanted = replace(request, path=part.path)
+            write = partial(_write, ArchiveWriter(part.model, made, [part.graph]))
+            wanted.store().keep_file(wanted.key, SYMBOL, {"model": str(request.model)}, facts, write)
     except (TaskmapError, OSError, ValueError, AssertionError) as error:
         _log.debug("the model is not kept: %s", error)
         return False
@@ -81,24 +86,6 @@ def keep(
 
 def _write(writer: ArchiveWriter, path: Path) -> None:
     writer.write(path, {})
-
-
-def _graph(model: OnnxModel, record: Sequence[Compilation | Fallback], inputs: Sequence[Array]) -> GraphRecord:
-    """The model's single graph. Raises UnsupportedError if there are several."""
-    program = model.program
-    deciding = sorted({i for point, _ in program.roots.values() for i in point.valued})
-    segments = program.segments()
-    check_segments(segments, ())
-    if len(segments) != 1:
-        raise UnsupportedError("the model is several graphs")
-    (segment,) = segments
-    compiled = {id(c.imported): c for c in record if isinstance(c, Compilation)}
-    compilation = None if segment.graph is None else compiled[id(segment.graph)]
-    elems = [0 if port.type is None else port.type.elem for port in model.inputs]
-    values = tuple((i, to_held(inputs[i], elems[i]).tobytes().hex()) for i in deciding)
-    if segment.guard is not None:
-        return GraphRecord(segment, compilation, None, tuple(segment.guard.checks), segment.guard.forms, values)
-    return GraphRecord(segment, compilation, tuple(x.shape for x in inputs), values=values)
 
 
 def _tensors(graph: GraphProto) -> Iterator[TensorProto]:

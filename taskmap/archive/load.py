@@ -123,6 +123,14 @@ class ArchivedModel:
             return False
         return True
 
+    def deciding_values(self, inputs: Sequence[Any]) -> list[str]:
+        """The bytes of the inputs, given in order, whose values decide which plan runs, in hexadecimal."""
+        return [_held(self.inputs[i], inputs[i]).tobytes().hex() for i in self._deciding]
+
+    def held_values(self, results: Sequence[Array], numbers: Sequence[int]) -> list[str]:
+        """The bytes of the results with these numbers, as they lie in memory while a model runs, in hexadecimal."""
+        return [_held(self.outputs[i], results[i]).tobytes().hex() for i in numbers]
+
     def timed_runs(self) -> list[tuple[PlanRecord, deque[TimedRun]]]:
         """With ``profile``: the seconds of every step in the latest runs, by plan."""
         return [(self.manifest.plans[i], run.runs) for i, run in self._runs.items()]

@@ -4,6 +4,9 @@ A kept model is an archive in the kernel store. Its key is the model's path and 
 while nothing has changed that it was made from: the model's files and taskmap itself, by size and times, including the
 time of the inode's last change, which programs cannot set; and likewise the tuning cache. Finding one needs neither
 PyTorch nor onnx.
+
+A model in which computed values decide which operators run is a chain of archives: each one's results are the inputs of
+the next, which is kept under the path to it, that is, all that has been decided before.
 """
 
 from __future__ import annotations
@@ -25,6 +28,8 @@ from taskmap.ir.errors import TaskmapError
 
 SYMBOL = "model"
 SUFFIX = ".taskmap"
+DECIDING = "deciding"
+"""The name of the fact that an archive is not the last of its chain."""
 _VARIABLES = ("TASKMAP_CC", "CC", "TASKMAP_TUNING", "TASKMAP_FEATURES", "OMP_NUM_THREADS")
 _SETTLED_SECONDS = 2.0
 """A file that changed more recently than this may change again without getting another time."""
@@ -35,13 +40,14 @@ class Request:
     """A model's file, and ``asked``, the options that change how it is compiled.
 
     cache_dir: the kernel store's folder, None for the default. shapes: the given sizes; a model without a graph for
-    all sizes is compiled for these only.
+    all sizes is compiled for these only. path: what has been decided before this part of a model; empty for the first.
     """
 
     model: Path
     asked: tuple[str, ...]
     cache_dir: Path | None
     shapes: tuple[str, ...] = ()
+    path: tuple[str, ...] = ()
 
     @property
     def for_all_sizes(self) -> Request:
@@ -53,7 +59,8 @@ class Request:
         """The key: 64 hexadecimal digits."""
         host, cpus = detect_host(), usable_cpus()
         said = [os.environ.get(name) for name in _VARIABLES]
-        parts = [os.path.realpath(self.model), self.asked, self.shapes, host.isa, host.features, host.model, cpus, said]
+        model = (os.path.realpath(self.model), self.asked, self.shapes, self.path)
+        parts = [*model, host.isa, host.features, host.model, cpus, said]
         parts.append(_package(taskmap.__version__))
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
@@ -62,14 +69,24 @@ class Request:
         return KernelStore(self.cache_dir, suffix=SUFFIX)
 
 
-def candidates(request: Request) -> Iterator[Path]:
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The archive kept for a request. deciding: the results, by number, whose values decide which part of the model
+    comes next; None for the last part."""
+
+    archive: Path
+    request: Request
+    deciding: tuple[int, ...] | None = None
+
+
+def candidates(request: Request) -> Iterator[Kept]:
     """The archives that may serve a request: the one kept for its sizes, then the one kept for all sizes."""
     for wanted in dict.fromkeys((request, request.for_all_sizes)):
-        if (path := find(wanted)) is not None:
-            yield path
+        if (kept := find(wanted)) is not None:
+            yield kept
 
 
-def find(request: Request) -> Path | None:
+def find(request: Request) -> Kept | None:
     """The archive kept for a request; None if there is none, or if anything it was made from has changed."""
     try:
         found = request.store().kept_file(request.key, SYMBOL)
@@ -81,9 +98,10 @@ def find(request: Request) -> Path | None:
     try:
         files = json.loads(facts["files"])
         unchanged = all(stamp(Path(name)) == was for name, was in files.items())
-    except (KeyError, ValueError, AttributeError):
+        deciding = None if DECIDING not in facts else tuple(map(int, json.loads(facts[DECIDING])))
+    except (KeyError, ValueError, AttributeError, TypeError):
         return None
-    return path if unchanged else None
+    return Kept(path, request, deciding) if unchanged else None
 
 
 def stamps(files: Iterable[Path]) -> dict[str, list[int] | None] | None:

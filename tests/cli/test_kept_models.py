@@ -113,9 +113,9 @@ def test_a_damaged_archive_is_made_again(tmp_path: Path, capsys: Capture) -> Non
     _, y = run(capsys, model)
     kept = find(Request(model, ("isa=None", "threads=None"), None))
     assert kept is not None
-    content = bytearray(kept.read_bytes())
+    content = bytearray(kept.archive.read_bytes())
     content[len(content) // 2] ^= 255
-    kept.write_bytes(content)
+    kept.archive.write_bytes(content)
     facts, again = run(capsys, model)
     assert "kept" not in facts
     np.testing.assert_array_equal(y, again)
@@ -221,3 +221,63 @@ def test_a_model_is_kept_for_the_values_that_decided(tmp_path: Path, capsys: Cap
         assert ("kept" in facts) is kept
         assert facts["compared"][0]["equal"]
         np.testing.assert_array_equal(y, x * 3 if value else x + 3)
+
+
+def computing(path: Path, size: int | str) -> Path:
+    """x, or x twice where its sum is not positive; then three times that, or it twice where its maximum is at most 10:
+    two computed values decide in turn."""
+
+    def branches(name: str, of: str) -> dict[str, Any]:
+        made = {}
+        for which, times in (("then_branch", 1), ("else_branch", 2)):
+            node = helper.make_node("Concat", [of] * times, [f"{name}_{times}"], axis=0)
+            made[which] = helper.make_graph([node], which, [], [helper.make_empty_tensor_value_info(f"{name}_{times}")])
+        return made
+
+    nodes = [
+        helper.make_node("ReduceSum", ["x"], ["s"], keepdims=0),
+        helper.make_node("Greater", ["s", "zero"], ["c"]),
+        helper.make_node("If", ["c"], ["a"], **branches("a", "x")),
+        helper.make_node("Mul", ["a", "k"], ["b"]),
+        helper.make_node("ReduceMax", ["b"], ["t"], keepdims=0),
+        helper.make_node("Greater", ["t", "limit"], ["d"]),
+        helper.make_node("If", ["d"], ["y"], **branches("y", "b")),
+    ]
+    values = {"zero": 0.0, "k": 3.0, "limit": 10.0}
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [size])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(np.array(v, np.float32), name) for name, v in values.items()],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10), path)
+    return path
+
+
+def test_graphs_that_computed_values_choose_are_kept_one_after_another(tmp_path: Path, capsys: Capture) -> None:
+    model, file = computing(tmp_path / "model.onnx", 40), tmp_path / "x.npy"
+
+    def result(pair: list[float]) -> dict[str, Any]:
+        x = pair * 20  # more than the program takes by value
+        np.save(file, np.array(x, np.float32))
+        facts, y = run(capsys, model, "--input", f"x={file}")
+        a = np.array(x if sum(x) > 0 else x * 2, np.float32) * 3
+        np.testing.assert_array_equal(y, a if a.max() > 10 else np.concatenate([a, a]))
+        return dict(facts)
+
+    for x in ([1.0, 5.0], [-4.0, 1.0], [1.0, 1.0], [-9.0, 5.0]):
+        assert "kept" not in result(x)
+        again = result(x)
+        assert again["kept"]
+        assert again["graphs"]["made"] == 3
+    assert all(result([1.5 * n for n in x])["kept"] for x in ([1.0, 5.0], [-4.0, 1.0], [-9.0, 5.0]))
+
+
+def test_several_graphs_of_free_sizes_are_right_at_all_of_them(tmp_path: Path, capsys: Capture) -> None:
+    model, file = computing(tmp_path / "model.onnx", "n"), tmp_path / "x.npy"
+    for x in ([1.0, 5.0], [1.0, 5.0, 2.0], [1.0, 5.0], [-4.0, 1.0, 9.0], [-4.0, 1.0], [1.0, 5.0, 2.0]):
+        np.save(file, np.array(x * 20, np.float32))
+        for _ in range(2):
+            facts, _ = run(capsys, model, "--input", f"x={file}", "--compare", "reference")
+            assert facts["compared"][0]["equal"]

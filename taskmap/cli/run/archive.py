@@ -6,9 +6,9 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
+from taskmap.archive.kept_chain import KeptModel
 from taskmap.archive.load import ArchivedModel, load, numpy_dtype
 from taskmap.cli.output import print_json
 from taskmap.cli.run.compare import Comparison, compare, other_outputs
@@ -16,13 +16,14 @@ from taskmap.cli.run.facts import facts_of, graph_count, graph_facts, print_fact
 from taskmap.cli.run.inputs import InputSpec, Wanted, inputs_for
 from taskmap.ir.errors import InputError, TaskmapError
 from taskmap.ir.util.lazy import lazily
+from taskmap.onnx.kept_models import Kept
 
 # An unprofiled run loads only what it needs: the first result waits for the imports.
 _profile: Callable[..., list[dict[str, Any]]] = lazily("taskmap.cli.run.archive_profile", "profile")
 _profile_table: Callable[..., str] = lazily("taskmap.cli.run.archive_profile", "profile_table")
 
 
-def run_archive(a: argparse.Namespace, kept: Path | None = None) -> int | None:
+def run_archive(a: argparse.Namespace, kept: Kept | None = None) -> int | None:
     """Run the archive given by the options; 1 if a comparison found a difference.
 
     ``kept``: the archive kept from an earlier run of the model ``a.model``. If it cannot be loaded, or has no plan for
@@ -31,26 +32,33 @@ def run_archive(a: argparse.Namespace, kept: Path | None = None) -> int | None:
     began = time.perf_counter()
     if kept is None:
         _refuse(a)
-        model = load(a.model, threads=a.threads, sha256=a.sha256, profile=a.profile)
-        _check_target(a, model)
+        plain = load(a.model, threads=a.threads, sha256=a.sha256, profile=a.profile)
+        _check_target(a, plain)
+        model: ArchivedModel | KeptModel = plain
     else:
         try:
-            model = load(kept, threads=a.threads)
+            model = KeptModel(kept, a.threads)
         except TaskmapError:
             return None
     specs = [InputSpec(p.name, numpy_dtype(p.dtype), p.shape) for p in model.inputs]
     inputs, assumed = inputs_for(specs, Wanted(a.input, a.shape, dict(a.range), a.seed))
-    if kept is not None and not model.has_plan(*(inputs[p.name] for p in model.inputs)):
+    ordered = [inputs[p.name] for p in model.inputs]
+    try:
+        last = model.last(*ordered) if isinstance(model, KeptModel) else model
+    except TaskmapError:  # of a part of the chain
+        return None
+    if last is None:
         return None
     with saying_assumed(assumed):
-        outputs = model(inputs)
+        outputs = model(*ordered)
     first = time.perf_counter() - began
     for _ in range(a.warmup):
-        model(inputs)
-    for _, runs in model.timed_runs():
-        runs.clear()
-    times = [timed(lambda: model(inputs)) for _ in range(a.repeat)]
-    names = [p.name for p in model.outputs]
+        model(*ordered)
+    if isinstance(model, ArchivedModel):
+        for _, runs in model.timed_runs():
+            runs.clear()
+    times = [timed(lambda: model(*ordered)) for _ in range(a.repeat)]
+    names = [p.name for p in last.outputs]
     verdicts: list[Comparison] = []
     if a.compare:
         source = a.onnx if kept is None else a.model
@@ -59,8 +67,9 @@ def run_archive(a: argparse.Namespace, kept: Path | None = None) -> int | None:
     if a.save is not None:
         save(a.save, named)
     facts = facts_of(inputs, named, first, times, assumed, verdicts)
+    made = (model.count(*ordered), int(model.is_general)) if isinstance(model, KeptModel) else (0, 0)
     if kept is not None:
-        facts |= {"graphs": graph_facts(1, int(_is_general(model))), "kept": True}
+        facts |= {"graphs": graph_facts(*made), "kept": True}
     steps = _profile(model, a.trace, a.cache_dir) if a.profile else []
     if a.json:
         print_json({**facts, **({"profile": {"steps": steps}} if a.profile else {})})
@@ -68,15 +77,10 @@ def run_archive(a: argparse.Namespace, kept: Path | None = None) -> int | None:
         print_facts(facts, verdicts, a)
         if kept is not None:
             is_open = not all(isinstance(n, int) for p in model.inputs for n in p.shape or ())
-            print(graph_count(1, int(_is_general(model)), is_open))
+            print(graph_count(*made, is_open))
         if a.profile:
             print(f"\n{_profile_table(steps)}")
     return int(not all(v.equal for v in verdicts))
-
-
-def _is_general(model: ArchivedModel) -> bool:
-    """True if the single plan of a kept model serves all sizes."""
-    return all(plan.binding.dims for plan in model.manifest.plans)
 
 
 def _refuse(a: argparse.Namespace) -> None:
