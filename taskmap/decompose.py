@@ -15,8 +15,8 @@ from taskmap.ir.expressions import Scope
 from taskmap.ir.script.vocabulary import dim
 
 __all__ = [
-    "BLOCK", "CORE", "FRAGMENT", "GLOBAL", "KERNEL", "LANES", "REGISTER", "SHARED", "THREAD", "WARP", "WARPGROUP",
-    "Init", "Level", "MatMul", "Move", "Scope", "Strategy", "dim",
+    "BLOCK", "CORE", "FRAGMENT", "GLOBAL", "KERNEL", "LANES", "QUAD_PAIR", "REGISTER", "SHARED", "THREAD", "WARP",
+    "WARPGROUP", "Init", "Level", "MatMul", "Move", "Scope", "Strategy", "dim",
 ]  # fmt: skip
 
 KERNEL = Level.KERNEL
@@ -27,6 +27,8 @@ WARPGROUP = Level.WARPGROUP
 """Four warps of a GPU: 128 threads."""
 WARP = Level.WARP
 """A warp of a GPU: 32 threads."""
+QUAD_PAIR = Level.QUAD_PAIR
+"""Eight threads of a warp, which multiply 8×8×4 together: lanes 4q to 4q + 3, and 16 more."""
 THREAD = Level.THREAD
 """A thread of a GPU."""
 CORE = Level.CORE

@@ -105,9 +105,12 @@ def workers(tree: Tree, step: TileStep, level: Level) -> None:
             word, tree, "a kernel is made of blocks of threads, or on a CPU of cores.",
             f".tile(...).to(BLOCK) first; then tile the block's spec to {level.name}.",
         )  # fmt: skip
-    if level in (Level.CLUSTER, Level.QUAD_PAIR):
+    if level is Level.CLUSTER:
         why = f"workers of the level {level.name} are not lowered yet."
         raise refusal(word, tree, why, "Use BLOCK, WARPGROUP, WARP or THREAD.")
+    if level is Level.QUAD_PAIR and (above is not Level.WARP or tree.spec.kind != "matmul"):
+        why = "quad-pairs divide the product of one warp, which executes it in one instruction."
+        raise refusal(word, tree, why, "Tile a product to WARP first.")
     if any(isinstance(s, TileStep) and s.level is None for s in tree.steps[:-1]) and level is Level.BLOCK:
         raise refusal(word, tree, "blocks cannot be started inside a loop.", "Give the outermost tiles to BLOCK.")
     _fits(tree, step, level, word)
@@ -181,6 +184,9 @@ def moved(tree: Tree, name: str, scope: Scope, word: str) -> None:
 
 def _seen(tree: Tree, scope: Scope, word: str) -> None:
     level = tree.spec.level
+    if level is Level.QUAD_PAIR:
+        why = "the instruction of quad-pairs takes the operands of their whole warp."
+        raise refusal(word, tree, why, "Write it before .to(QUAD_PAIR).")
     if scope is Scope.GLOBAL or not level.sees(scope):
         raise refusal(
             word, tree, f"a {level.value.lower()} has no {scope.value} memory of its own.",

@@ -83,6 +83,8 @@ class Emitter:
             kind = ir.LoopKind.UNROLLED if step.unroll or _in_registers(views) else ir.LoopKind.SERIAL
             with self.b.grid(order, [counts[a] for a in order], kind) as at:
                 body(_tiled(step, views, dict(zip(order, at, strict=True))))
+        elif step.level is Level.QUAD_PAIR:
+            body(views)  # a warp executes the products of its quad-pairs at once
         elif step.level is Level.BLOCK:
             body(_tiled(step, views, self.blocks(step, counts, order)))
         elif step.level is Level.CORE:
@@ -228,8 +230,13 @@ class Emitter:
         if spec.kind == "move":
             self.copies.through(Tree(spec, (step,)), views["src"], views["dst"])
             return
+        if spec.level is Level.QUAD_PAIR:
+            spec = self.tree.steps[-2].before
         a, b, c = (self.held(spec, o, views[o.name], step) for o in spec.operands)
         shapes = [spec.static_shape(o) or () for o in spec.operands]
+        if not all(v.is_box(shape) for v, shape in zip((a, b, c), shapes, strict=True)):
+            why = "the tile consists of several pieces, and an instruction takes one."
+            raise refusal("done()", self.tree, why, "Tile it to one piece before done().", where=step.source)
         if step.by is not None:
             regions = {"c": c.region(shapes[2]), "a": a.region(shapes[0]), "b": b.region(shapes[1])}
             layouts = {f"layout_{o.name}": v for o, v in zip(spec.operands, (a, b, c), strict=True)}

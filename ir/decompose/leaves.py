@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from taskmap.ir.construct import static_size
 from taskmap.ir.decompose.levels import HELD, SCOPE_NAMES, Level
 from taskmap.ir.decompose.spec import Spec
+from taskmap.ir.decompose.steps import TileStep, Tree
 from taskmap.ir.expressions import Scope
 from taskmap.ir.isa.entry import Instruction
 from taskmap.ir.isa.specs import MatMulSpec
@@ -22,19 +23,21 @@ class Leaf:
     way_out: str = ""
 
 
-def leaf_of(spec: Spec) -> Leaf:
-    """The instruction for a spec, as far as it must be known before lowering: it determines owners."""
+def leaf_of(tree: Tree) -> Leaf:
+    """The instruction for the spec that is left, as far as it must be known before lowering: it determines owners."""
+    spec = tree.spec
     if spec.level in (Level.KERNEL, Level.CLUSTER):
         return Leaf(why=f"no instruction is executed by a whole {spec.level.value.lower()}.", way_out=_TO_WORKERS)
     if any(static_size(n) is None for _, n in spec.extents):
         return Leaf(why="an instruction has a known size, and this spec a symbolic one.", way_out="Tile it first.")
-    return _product(spec) if spec.kind == "matmul" else Leaf()
+    return _product(tree) if spec.kind == "matmul" else Leaf()
 
 
 _TO_WORKERS = "Give its tiles to workers: .tile(...).to(BLOCK), or .to(CORE) on a CPU."
 
 
-def _product(spec: Spec) -> Leaf:
+def _product(tree: Tree) -> Leaf:
+    spec = tree.spec
     total = spec.operand(spec.accumulated)
     assert total is not None
     if total.scope not in HELD:
@@ -53,11 +56,14 @@ def _product(spec: Spec) -> Leaf:
             why=f"no instruction is executed by a whole {spec.level.value.lower()}.",
             way_out="Tile it to WARP for a tensor instruction, or to THREAD and then tile(1, 1) for a multiply-add.",
         )
+    last = tree.steps[-1]
+    if spec.level is Level.QUAD_PAIR and isinstance(last, TileStep):  # a warp executes those of its quad-pairs at once
+        return _of_table(last.before, 32, last)
     return _of_table(spec, threads)
 
 
-def _of_table(spec: Spec, threads: int) -> Leaf:
-    """The entry of the table with exactly this spec."""
+def _of_table(spec: Spec, threads: int, pairs: TileStep | None = None) -> Leaf:
+    """The entry of the table with exactly this spec, divided among quad-pairs as ``pairs`` says."""
     m, n, k = (static_size(e) or 0 for _, e in spec.extents[-3:])
     a, b, c = (o.dtype for o in spec.operands)
     wanted = MatMulSpec(m, n, k, a, b, c)
@@ -65,6 +71,8 @@ def _of_table(spec: Spec, threads: int) -> Leaf:
     opaque = scope is Scope.FRAGMENT
     gpu = (i for i in INSTRUCTIONS if i.targets.kind == "cuda" and not i.completes and i.opaque == opaque)
     entries = [i for i in gpu if isinstance(i.spec, MatMulSpec) and i.workers == threads]
+    if pairs is not None:
+        entries = [i for i in entries if _divides(i, pairs)]
     found = next((i for i in entries if i.spec == wanted), None)
     if found is None:
         return Leaf(why=_nearest(wanted, entries, spec.level), way_out=_SIZES)
@@ -78,6 +86,18 @@ def _of_table(spec: Spec, threads: int) -> Leaf:
             way_out=f"Move {names} first: .move({away[0].name!r}, {scope.name}).",
         )
     return Leaf(found)
+
+
+def _divides(entry: Instruction, pairs: TileStep) -> bool:
+    """True if each quad-pair, lanes 4q to 4q + 3 and 16 more, holds tile q of the result."""
+    owner, first, second = entry.owner_c, *pairs.cuts[-2:]
+    assert owner is not None
+    for lane in range(owner.num_workers):
+        for task in owner(lane):
+            m, n = ((i % c.stride if c.stride else i) // c.width for i, c in zip(task, (first, second), strict=True))
+            if lane // 4 % 4 != (2 * n + m if pairs.by_columns else 2 * m + n):
+                return False
+    return True
 
 
 _SIZES = "Tile and split to the sizes of an instruction; `instructions_for` lists them."

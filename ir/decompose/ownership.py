@@ -68,7 +68,7 @@ def owner_of(steps: Sequence[Step], spec: Spec, operand: Operand, leaf: TaskMapp
     inner = found.parts[0]
     assert isinstance(inner, DigitMap)
     for step in reversed(steps):
-        if isinstance(step, TileStep):
+        if isinstance(step, TileStep) and step.level is not Level.QUAD_PAIR:  # the owner is that of the whole warp
             inner = _tiled(step, axes, inner)
             text.append(_tile_text(step, axes))
         elif isinstance(step, SplitStep) and step.before.summed in axes:

@@ -150,7 +150,7 @@ class Primitives:
         """
         tree = self._tree()
         checks.unfinished(tree, "done()")
-        leaf = leaf_of(tree.spec)
+        leaf = leaf_of(tree)
         if leaf.why:
             raise refusal("done()", tree, leaf.why, leaf.way_out)
         return tree._after(DoneStep(tree.spec, tree.spec, users_line("done"), leaf.by))

@@ -7,6 +7,9 @@ register of several elements is a fastest repeat.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from taskmap.ir.algebra.digits import Digit, DigitMap, coalesce
 from taskmap.ir.algebra.mapping import TaskMapping, repeat, spatial
 from taskmap.ir.isa.entry import Instruction, Parameter, Place, at_least
 from taskmap.ir.isa.specs import ConvertSpec, MatMulSpec
@@ -44,6 +47,41 @@ def _mma(m: int, n: int, k: int, a: DType, b: DType, c: DType, isa: str) -> Inst
         text=f"tm_{name}",
         family="mma",
         parameters=(registers("c", c, owner_c, "rw"), registers("a", a, owner_a), registers("b", b, owner_b)),
+    )
+
+
+def _by_bits(
+    shape: tuple[int, int], workers: Sequence[tuple[int, int]], slots: Sequence[tuple[int, int]]
+) -> TaskMapping:
+    """An owner given bit by bit, the highest first: each bit of a lane or a slot is a (dimension, stride)."""
+    lanes, held = (coalesce([Digit(2, *bit) for bit in bits]) for bits in (workers, slots))
+    return TaskMapping(shape, (DigitMap(shape, lanes, held),), f"quad_pairs({shape[0]}, {shape[1]})")
+
+
+def _quad_pairs(c: DType, *, strided: bool) -> Instruction:
+    """Four products of 8×8×4, each by a quad-pair: lanes 4q to 4q + 3, and 16 more. Together they are one of 16×16×4,
+    whose 2×2 parts the quad-pairs take column by column: blocks of 8×8, or each 2×2 pieces of 4×4, 8 apart.
+
+    PTX ISA, "Matrix Fragments for mma.m8n8k4 with .f16 floating point type"; Fireiron (PACT 2020), figure 8.
+    """
+    half, pair = (8, 4) if strided else (4, 8)
+    rows, columns = [(0, half), (0, 0), (0, pair), (0, 2), (0, 1)], [(1, half), (1, pair), (1, 0), (1, 2), (1, 1)]
+    held = [(1, half), (1, 2), (1, 1)] if c == f16 else [(1, half), (0, 2), (1, 1)]
+    low = [(0, 2), (0, 1)] if c == f16 else [(1, 2), (0, 1)]
+    owner_c = _by_bits((16, 16), [(0, half), (1, pair), (0, pair), *low], held)
+    owner_a, owner_b = _by_bits((16, 4), rows, [(1, 2), (1, 1)]), _by_bits((4, 16), columns, [(0, 2), (0, 1)])
+    text = f"tm_quad_mma_m8n8k4_{types_text(f16, f16, c)}"
+    return Instruction(
+        name=text.removeprefix("tm_") + ("_strided" if strided else ""),
+        spec=MatMulSpec(16, 16, 4, f16, f16, c),
+        targets=at_least("sm_75"),
+        owner_c=owner_c,
+        owner_a=owner_a,
+        owner_b=owner_b,
+        workers=32,
+        text=text,
+        family="mma",
+        parameters=(registers("c", c, owner_c, "rw"), registers("a", f16, owner_a), registers("b", f16, owner_b)),
     )
 
 
@@ -91,6 +129,7 @@ MMA: tuple[Instruction, ...] = (
     *(_mma(8, 8, 16, a, b, i32, "sm_75") for a in _BYTES for b in _BYTES),
     *(_mma(16, 8, 32, a, b, f32, "sm_89") for a in _FP8 for b in _FP8),
     _mma(8, 8, 4, f64, f64, f64, "sm_80"),
+    *(_quad_pairs(c, strided=s) for c in (f32, f16) for s in (False, True)),
     *(_dot(a, b) for a in _BYTES for b in _BYTES),
     _ROUND_TF32,
 )

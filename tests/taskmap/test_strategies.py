@@ -27,6 +27,7 @@ EDITS = {
     "maxwell": ("tile(64, 32)", "tile(32, 64)"),
     "mma_large": ("tile(128, 128)", "tile(64, 128)"),
     "mma_small": ("tile(32, 32)", "tile(64, 64)"),
+    "quad_pairs": ("tile(32, 32)", "tile(16, 32)"),
     "simple_wmma": (".tile(64, 64).to(WARP)", ".tile(32, 64).to(WARP)"),
     "wmma_sample": ("tile(2, 128)", "tile(4, 64)"),
 }

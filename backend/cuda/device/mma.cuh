@@ -46,6 +46,24 @@
         : "r"(*reinterpret_cast<const unsigned *>(a)), "r"(*reinterpret_cast<const unsigned *>(b)));                  \
   }
 
+// Four products, each by a quad-pair: lanes 4q to 4q + 3, and 16 more. PTX ISA, "mma.m8n8k4".
+TM_FN void tm_quad_mma_m8n8k4_f16_f32(float *c, const tm_f16 *a, const tm_f16 *b)
+{
+  const unsigned *x = reinterpret_cast<const unsigned *>(a), *y = reinterpret_cast<const unsigned *>(b);
+  asm("mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32 {%0, %1, %2, %3, %4, %5, %6, %7}, {%8, %9}, {%10, %11},"
+      " {%0, %1, %2, %3, %4, %5, %6, %7};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]), "+f"(c[4]), "+f"(c[5]), "+f"(c[6]), "+f"(c[7])
+      : "r"(x[0]), "r"(x[1]), "r"(y[0]), "r"(y[1]));
+}
+TM_FN void tm_quad_mma_m8n8k4_f16_f16(tm_f16 *c, const tm_f16 *a, const tm_f16 *b)
+{
+  unsigned *d = reinterpret_cast<unsigned *>(c);
+  const unsigned *x = reinterpret_cast<const unsigned *>(a), *y = reinterpret_cast<const unsigned *>(b);
+  asm("mma.sync.aligned.m8n8k4.row.col.f16.f16.f16.f16 {%0, %1, %2, %3}, {%4, %5}, {%6, %7}, {%0, %1, %2, %3};"
+      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+      : "r"(x[0]), "r"(x[1]), "r"(y[0]), "r"(y[1]));
+}
+
 TM_MMA_442(tm_mma_m16n8k16_f16_f32, "m16n8k16.row.col.f32.f16.f16.f32", float, tm_f16, tm_f16, float, "f")
 TM_MMA_442(tm_mma_m16n8k16_bf16_f32, "m16n8k16.row.col.f32.bf16.bf16.f32", float, tm_bf16, tm_bf16, float, "f")
 TM_MMA_242(tm_mma_m16n8k16_f16_f16, "m16n8k16.row.col.f16.f16.f16.f16", tm_f16, tm_f16, tm_f16)

@@ -107,6 +107,7 @@ void tm_sim_matrices(tm_u32 count, tm_u32 transposed, tm_u32 store, void *regist
 
 /* c += a * b on the fragments of mma.sync, and on those of wmma, which are ours. */
 void tm_sim_mma(const tm_product *product, void *c, const void *a, const void *b, tm_u32 line);
+void tm_sim_quad_mma(const tm_product *product, void *c, const void *a, const void *b, tm_u32 line);
 void tm_sim_wmma(const tm_product *product, void *c, const void *a, const void *b, tm_u32 line);
 void tm_sim_wmma_move(const tm_product *product, tm_u32 operand, tm_u32 store, void *fragment, void *memory,
                       const tm_bounds *bounds, tm_u32 stride, tm_u32 by_columns, tm_u32 line);

@@ -47,6 +47,16 @@ TM_MMA(16, 8, 32, e5m2_f32, e5m2, e5m2, f32, tm_e5m2, tm_e5m2, float)
 TM_MMA(8, 8, 4, f64_f64, f64, f64, f64, double, double, double)
 #undef TM_MMA
 
+/* Four products of 8 x 8 x 4, each by a quad-pair. */
+#define TM_QUAD_MMA(types, tc, C)                                                                          \
+  inline void tm_quad_mma_m8n8k4_##types(C *c, const tm_f16 *a, const tm_f16 *b, tm_u32 line = TM_LINE) { \
+    static const tm_product product = {16, 16, 4, tm_is_f16, tm_is_f16, tm_is_##tc};                       \
+    tm_sim_quad_mma(&product, c, a, b, line);                                                              \
+  }
+TM_QUAD_MMA(f16_f32, f32, float)
+TM_QUAD_MMA(f16_f16, f16, tm_f16)
+#undef TM_QUAD_MMA
+
 /* The nearest value with ten bits of mantissa, the one of larger magnitude where two are equally near. */
 inline float tm_round_tf32(float x) {
   const tm_u32 u = tm_bits<tm_u32>(x);

@@ -98,6 +98,43 @@ inline void run_mma(Worker &w, void **operands, uint32_t, uint32_t) {
 
 inline const Instruction kMma = {"mma", tm_kind_mma, true, run_mma};
 
+/* Reads or writes a quad-pair's fragment of c, 8 elements of each lane. PTX ISA, "mma.m8n8k4". */
+template <bool Write>
+inline void move_quad_result(Operands<float> &x, Product **p, uint32_t pair, tm_element type) {
+  for (uint32_t member = 0; member < 8; member++) {
+    const uint32_t lane = member / 4 * 16 + pair * 4 + member % 4;
+    for (uint32_t i = 0; i < 8; i++) {
+      const bool whole = type == tm_is_f16; /* a lane holds a row; in f32, parts of two rows */
+      const uint32_t row = whole ? member : member / 4 * 4 + (member & 1) + (i & 2);
+      float &element = x.c[row][whole ? i : (i & 4) + (member & 2) + (i & 1)];
+      if (Write) put_element<float>(p[lane]->c, i, type, element);
+      else element = element_at<float>(p[lane]->c, i, type);
+    }
+  }
+}
+
+/* Four products of 8x8x4, each by eight lanes. */
+inline void run_quad_mma(Worker &w, void **operands, uint32_t, uint32_t) {
+  Product **p = reinterpret_cast<Product **>(operands);
+  const tm_product &s = *p[0]->shape;
+  count_product(w, s);
+  for (uint32_t pair = 0; pair < 4; pair++) {
+    Operands<float> x;
+    for (uint32_t member = 0; member < 8; member++) {
+      const uint32_t lane = member / 4 * 16 + pair * 4 + member % 4;
+      for (uint32_t i = 0; i < 4; i++) {
+        x.a[member][i] = element_at<float>(p[lane]->a, i, s.a);
+        x.b[i][member] = element_at<float>(p[lane]->b, i, s.b);
+      }
+    }
+    move_quad_result<false>(x, p, pair, s.c);
+    multiply(x, 8, 8, 4);
+    move_quad_result<true>(x, p, pair, s.c);
+  }
+}
+
+inline const Instruction kQuadMma = {"mma of quad-pairs", tm_kind_mma, true, run_quad_mma};
+
 /* The layout of a fragment of wmma: lane l has `slots` neighbours of one row (of a and c) or column (of b). */
 struct Fragment {
   uint32_t rows, columns, slots;
@@ -194,6 +231,11 @@ extern "C" {
 TM_EXPORT void tm_sim_mma(const tm_product *shape, void *c, const void *a, const void *b, tm_u32 line) {
   sim::Product p{shape, c, a, b};
   sim::meet_in_warp(*sim::worker, sim::kMma, &p, ~0u, line);
+}
+
+TM_EXPORT void tm_sim_quad_mma(const tm_product *shape, void *c, const void *a, const void *b, tm_u32 line) {
+  sim::Product p{shape, c, a, b};
+  sim::meet_in_warp(*sim::worker, sim::kQuadMma, &p, ~0u, line);
 }
 
 TM_EXPORT void tm_sim_wmma(const tm_product *shape, void *c, const void *a, const void *b, tm_u32 line) {

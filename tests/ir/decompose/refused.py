@@ -11,6 +11,7 @@ from taskmap.decompose import (
     GLOBAL,
     KERNEL,
     LANES,
+    QUAD_PAIR,
     REGISTER,
     SHARED,
     THREAD,
@@ -255,6 +256,26 @@ def fragments_in_memory() -> None:
 
 def fragments_of_another_size() -> None:
     halves().split(16).tile(64, 64).to(WARP).move("a", FRAGMENT).move("b", FRAGMENT).tile(16, 8).done()
+
+
+def quad_pairs_of_a_block() -> None:
+    halves().tile(32, 32).to(QUAD_PAIR)
+
+
+def quad_pairs_by_rows() -> None:
+    warp = MatMul(M, N, K, a=f16, b=f16).tile(16, 16).to(BLOCK).accumulate_in(REGISTER).split(4).tile(16, 16).to(WARP)
+    warp.move("a", REGISTER).move("b", REGISTER).tile(8, 8).to(QUAD_PAIR).done()
+
+
+def registers_of_quad_pairs() -> None:
+    warp = MatMul(M, N, K, a=f16, b=f16).tile(16, 16).to(BLOCK).accumulate_in(REGISTER).split(4).tile(16, 16).to(WARP)
+    warp.tile(8, 8).to(QUAD_PAIR).layout("column").move("a", REGISTER)
+
+
+def pieces_of_an_instruction() -> None:
+    tree = MatMul(M, N, K, a=f16, b=f16).tile(32, 32).to(BLOCK).accumulate_in(REGISTER).split(16)
+    tree = tree.tile((8, 16), 16).to(WARP).move("a", REGISTER).move("b", REGISTER)
+    tree.tile(16, 8).done().kernel()
 
 
 def fragments_stored_by_other_warps() -> None:

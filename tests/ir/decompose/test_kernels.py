@@ -14,6 +14,7 @@ from taskmap.decompose import (
     FRAGMENT,
     GLOBAL,
     LANES,
+    QUAD_PAIR,
     REGISTER,
     SHARED,
     THREAD,
@@ -146,6 +147,16 @@ def test_products(strategy: Any, shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("shape", [(32, 16, 64), (16, 16, 16), (24, 40, 24)])
 def test_tensor_cores_and_a_ring(shape: tuple[int, int, int]) -> None:
     multiply(ring(MatMul(*shape, a=f16, b=f16)), shape)
+
+
+@pytest.mark.parametrize("pieces", [(8, 8), ((4, 8), (4, 8))])
+def test_quad_pairs(pieces: Any) -> None:
+    """Blocks of 8×8, or of four pieces each, by the quad-pairs of a warp."""
+    tree = MatMul(17, 19, 9, a=f16, b=f16).tile(16, 32).to(BLOCK).accumulate_in(REGISTER).split(4)
+    tree = tree.tile(16, 16).to(WARP).move("a", REGISTER).move("b", REGISTER)
+    finished = tree.tile(*pieces).to(QUAD_PAIR).layout("column").done()
+    assert finished.mapping("c").num_workers == 64
+    multiply(finished, (17, 19, 9))
 
 
 @pytest.mark.parametrize("shape", [(16, 32, 32), (17, 9, 35), (2, 16, 32, 16)])

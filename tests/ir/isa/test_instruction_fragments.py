@@ -68,6 +68,35 @@ def test_every_shape_of_mma_was_compared() -> None:
     assert {(i.name.split("_")[1], i.parameters[1].dtypes[0].bits) for i in MMA} == set(A) == set(B)
 
 
+@pytest.mark.parametrize("result", ["f32", "f16"])
+def test_mma_of_quad_pairs(result: str) -> None:
+    """Section "Matrix Fragments for mma.m8n8k4 with .f16 floating point type"; x is the number of the element."""
+    entry = instruction_named(f"quad_mma_m8n8k4_f16_{result}")
+    strided = instruction_named(f"quad_mma_m8n8k4_f16_{result}_strided")
+    for lane in range(32):
+        member = lane % 4 if lane < 16 else lane % 4 + 4
+        row, column = 8 * (lane // 4 % 2), 8 * (lane // 8 % 2)  # of the quad-pair's 8×8, column by column
+        a = [(member, x) for x in range(4)]
+        b = [(x, member) for x in range(4)]
+        if result == "f16":
+            c = [(member, x) for x in range(8)]
+        else:
+            base = (lane & 1) + (0 if lane < 16 else 4)
+            c = [(base + (x & 2), (x & 4) + (lane & 2) + (x & 1)) for x in range(8)]
+        for instruction, there in ((entry, lambda i, first: first + i), (strided, apart)):
+            assert instruction.owner_a is not None
+            assert instruction.owner_b is not None
+            assert instruction.owner_c is not None
+            assert instruction.owner_a(lane) == [(there(i, row), k) for i, k in a]
+            assert instruction.owner_b(lane) == [(k, there(j, column)) for k, j in b]
+            assert instruction.owner_c(lane) == [(there(i, row), there(j, column)) for i, j in c]
+
+
+def apart(i: int, first: int) -> int:
+    """Element i of 8 in two pieces of 4, 8 apart."""
+    return i // 4 * 8 + first // 2 + i % 4
+
+
 WGMMA_A: dict[int, Formula] = {
     16: lambda g, t, i: (g + 8 * (i // 2 % 2), 2 * t + i % 2 + 8 * (i // 4)),
     32: lambda g, t, i: (g + 8 * (i % 2), t + 4 * (i // 2)),

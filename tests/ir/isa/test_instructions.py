@@ -84,7 +84,8 @@ def test_owners_hold_every_element_of_their_operands(entry: Instruction) -> None
     for dtype, owner in entry.operands:
         assert owner.num_workers == entry.workers
         assert owner.is_covering
-        assert owner.is_partition or entry.opaque
+        shared = entry.name.startswith("quad_mma") and owner is not entry.owner_c  # by two quad-pairs
+        assert owner.is_partition or entry.opaque or shared
         assert owner.num_slots * dtype.bits % 32 == 0 or entry.workers == 1
 
 
