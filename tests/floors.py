@@ -27,7 +27,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "__init__",
     ),
     "taskmap.backend.cpu": (
-        "expressions math/ openmp_threads paired_stores team tile_model tile_permission",
+        "expressions math/ openmp_threads interleaved_stores team tile_model tile_permission",
         "host",
         "prelude toolchain",
         "codegen compile",

@@ -6,7 +6,7 @@
     math/            the prelude's functions, one file per family
     prelude          the types and functions that one source uses
     expressions      expressions as C
-    paired_stores    vectors that fill memory together
+    interleaved_stores  vectors that fill memory together
     codegen          kernels as C
     compile          parallel compilation into few translation units, through the kernel store
     team             the threads that run parallel loops

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import cast as typed
 
 from taskmap.backend.cpu.expressions import Expressions, c_type, mask_type, register_index
-from taskmap.backend.cpu.paired_stores import pairs_of
+from taskmap.backend.cpu.interleaved_stores import interleaved
 from taskmap.backend.cpu.prelude import prelude_parts
 from taskmap.backend.cpu.team import PARALLEL
 from taskmap.backend.store.key import KernelSource
@@ -58,7 +58,7 @@ class _Emitter:
     tiles: dict[ir.Buffer, int] = field(default_factory=dict)
     """The numbers of the tile registers in use."""
     paired: int = 0
-    """Pairs of vectors that are stored interleaved, so far."""
+    """Vectors that are stored interleaved with later ones, so far."""
     free_tiles: list[int] = field(default_factory=lambda: list(range(TILES)))
     """The others; the one used longest ago comes first."""
 
@@ -104,30 +104,33 @@ class _Emitter:
 
     def body(self, body: ir.Body) -> None:
         last = _last_uses(body)
-        pairs = pairs_of(body)
+        together = interleaved(body)
+        early = {number for numbers in together.values() for number in numbers}
         for number, s in enumerate(body):
-            if number in pairs.values():
-                self.first_of_pair(typed(ir.Store, s))
-            elif number in pairs:
-                self.line(self.pair(typed(ir.Store, s)))
+            if number in early:
+                self.early_store(typed(ir.Store, s))
+            elif number in together:
+                self.line(self.interleaved_store(typed(ir.Store, s), len(together[number])))
             else:
                 self.stmt(s)
             for tile in [b for b, at in last.items() if at == number]:
                 self.free_tiles.append(self.tiles.pop(tile))
 
-    def first_of_pair(self, s: ir.Store) -> None:
-        """The value of the first of two interleaved vectors, stored with the second."""
+    def early_store(self, s: ir.Store) -> None:
+        """The value of an interleaved vector, stored with the last one."""
         t, name = c_type(s.buffer.dtype, s.value.lanes), f"pair_{self.paired}"
         self.line(f"const {t} {name} = {self.c.stored(s.value, s.buffer.dtype)};")
         self.paired += 1
 
-    def pair(self, s: ir.Store) -> str:
-        """The store of two interleaved vectors, of which ``s`` is the second."""
+    def interleaved_store(self, s: ir.Store, early: int) -> str:
+        """The store of ``early`` interleaved vectors and of the last one, ``s``."""
         (where,) = s.indices
         assert isinstance(where, ir.Ramp)
         t, start = c_type(s.buffer.dtype, where.lanes), self.c.address(where.base)
         value = self.c.stored(s.value, s.buffer.dtype)
-        return f"tm_store_pairs_{t}({self.c.name(s.buffer)} + {start} - 1, pair_{self.paired - 1}, {value});"
+        values = ", ".join([*(f"pair_{self.paired - n}" for n in range(early, 0, -1)), value])
+        verb = "store_pairs" if early == 1 else "store_fours"
+        return f"tm_{verb}_{t}({self.c.name(s.buffer)} + {start} - {early}, {values});"
 
     def block(self, head: str, body: ir.Body) -> None:
         self.line(head + " {")

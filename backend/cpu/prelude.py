@@ -7,6 +7,7 @@ No header is included, so compile time depends on use alone. The names (V is a v
     tm_load_masked_V(p, n)  tm_store_masked_V(p, x, n)   the first n lanes; a load gives 0 in the others
     tm_load_strided_V(p, step)  tm_store_strided_V(p, step, x)   p[l * step] is lane l
     tm_store_pairs_V(p, a, b)                        a and b interleaved, of 16-bit elements
+    tm_store_fours_V(p, a, b, c, d)                  the same of 8-bit elements
     tm_gather_D_IxL(p, index)  tm_scatter_D_IxL(p, index, x)   I is i32 or i64
     tm_splat_V(x)  tm_iota_V()  tm_lo_V(x)  tm_hi_V(x)  tm_join_V(lo, hi)
     tm_bits_V(x)  tm_from_bits_V(u)                  the representation, in unsigned integers (`u32x16`)
@@ -53,6 +54,7 @@ _STRUCTURAL: dict[str, _Definition] = {
     "load": math_memory.load,
     "store": math_memory.store,
     "store_pairs": math_memory.store_pairs,
+    "store_fours": math_memory.store_fours,
     "load_strided": math_memory.load_strided,
     "store_strided": math_memory.store_strided,
     "load_masked": math_memory.load_masked,

@@ -58,11 +58,21 @@ def schedule_pointwise(task: Task, target: CpuTarget) -> Kernel:
         segmented = _Segmented(task, target, domain, axes, pieces, lanes, shared)
         segmented.emit(b, values, runs, extents)
         return kernel_of(task, b, f"cpu.pointwise({_product(extents)}, lanes={lanes}, {segmented.note})")
-    best = best_vector_run(runs, extents, walks, lanes)
-    order = [r for r in range(len(runs)) if r != best] + ([best] if runs else [])
-    runs, extents = [runs[r] for r in order], [extents[r] for r in order]
+    fewer = target.lanes(4)
+    if _stored_together(domain, *_vectors_last(runs, extents, walks, fewer)) == 4:
+        lanes = fewer  # of fours
+    runs, extents = _vectors_last(runs, extents, walks, lanes)
     _nest(b, values, domain, runs, extents, lanes, shared, target, task.outputs)
     return kernel_of(task, b, f"cpu.pointwise({_product(extents)}, lanes={lanes})")
+
+
+def _vectors_last(
+    runs: Sequence[Sequence[int]], extents: Sequence[Dim], walks: Sequence[MemoryStep], lanes: int
+) -> tuple[list[Sequence[int]], list[Dim]]:
+    """The runs of axes and their extents, with those for vectors last."""
+    best = best_vector_run(runs, extents, walks, lanes)
+    order = [r for r in range(len(runs)) if r != best] + ([best] if runs else [])
+    return [runs[r] for r in order], [extents[r] for r in order]
 
 
 def _product(extents: Sequence[Dim]) -> str:
@@ -117,33 +127,34 @@ def _nest(
     if len(runs) == 1:
         vector_loop(b, "v", extents[0], lanes, values, lambda i, local, *_: element((), (i,), local), shared)
         return
-    pairs = 1 + _stores_pairs(domain, runs, extents)
-    names = [f"o{r}" for r in range(len(runs) - pairs)]
+    together = _stored_together(domain, runs, extents)
+    inner = 1 if together == 1 else 2
+    names = [f"o{r}" for r in range(len(runs) - inner)]
     enough = _TASKS_PER_CORE * target.cores
-    with parallel_grid(b, names, extents[:-pairs], values, shared, enough) as outer:
+    with parallel_grid(b, names, extents[:-inner], values, shared, enough) as outer:
         inside = values.nested()
 
         def each(i: Expr, local: Inliner, *_: object) -> None:
-            if pairs == 1:
+            if together == 1:
                 element(outer, (i,), local)
                 return
-            for place in range(2):
+            for place in range(together):
                 element((*outer, index(place)), (i,), local)
 
         vector_loop(b, "v", extents[-1], lanes, inside, each)
 
 
-def _stores_pairs(domain: Buffer, runs: Sequence[Sequence[int]], extents: Sequence[Dim]) -> bool:
-    """True if the last axis of the output holds pairs of 16-bit elements and vectors run along the axis before it: both
-    elements of a pair are then computed together, and stored as interleaved vectors."""
-    pairs, vectors = domain.rank - 1, [domain.rank - 2]
-    return (
-        domain.dtype.bits == 16
-        and domain.strides is None
-        and len(runs) > 2
-        and (list(runs[-2]), list(runs[-1])) == ([pairs], vectors)
-        and static_size(extents[-2]) == 2
-    )
+def _stored_together(domain: Buffer, runs: Sequence[Sequence[int]], extents: Sequence[Dim]) -> int:
+    """2 or 4 if the last axis of the output holds pairs of 16-bit elements, or fours of 8 bits, and vectors run along
+    the axis before it: these elements are then computed together, and stored as interleaved vectors. Else 1."""
+    last, vectors = domain.rank - 1, [domain.rank - 2]
+    together = {16: 2, 8: 4}.get(domain.dtype.bits, 1)
+    if together == 1 or domain.dtype.is_bool or domain.layout is not None or len(runs) <= 2:
+        return 1
+    if domain.strides is not None and [static_size(d) for d in domain.strides[-2:]] != [together, 1]:
+        return 1
+    found = (list(runs[-2]), list(runs[-1])) == ([last], vectors) and static_size(extents[-2]) == together
+    return together if found else 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,13 +212,10 @@ class _Segmented:
         walks = accesses(self.task, self.axes, shape, positions)
         runs = merged_axes(storage_order(domain), shape, walks)
         extents = [product([shape[a] for a in run]) for run in runs]
-        best = best_vector_run(runs, extents, walks, self.lanes)
-        order = [r for r in range(len(runs)) if r != best] + ([best] if runs else [])
+        runs, extents = _vectors_last(runs, extents, walks, self.lanes)
         shared = self.shared if self.shared is False else worth_sharing(work(self.task, shape), _SHARED_FROM)
-        _nest(
-            b, values, domain, [runs[r] for r in order], [extents[r] for r in order], self.lanes, shared, self.target,
-            self.task.outputs, _Box(replace(domain, shape=shape), axis, first),
-        )  # fmt: skip
+        box = _Box(replace(domain, shape=shape), axis, first)
+        _nest(b, values, domain, runs, extents, self.lanes, shared, self.target, self.task.outputs, box)
 
 
 def best_vector_run(

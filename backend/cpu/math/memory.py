@@ -26,6 +26,17 @@ TM_INLINE void tm_store_pairs_$V($T *p, $V a, $V b) {
 #endif
 }"""
 
+_STORE_FOURS = """\
+TM_INLINE void tm_store_fours_$V($T *p, $V a, $V b, $V c, $V d) {
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+  u32x$L fours = tm_cast_u8x${L}_to_u32x$L((u8x$L)a) | tm_cast_u8x${L}_to_u32x$L((u8x$L)b) << 8
+               | tm_cast_u8x${L}_to_u32x$L((u8x$L)c) << 16 | tm_cast_u8x${L}_to_u32x$L((u8x$L)d) << 24;
+  tm_store_$W(p, ($W)fours);
+#else
+  for (i64 l = 0; l < $L; l++) p[4 * l] = a[l], p[4 * l + 1] = b[l], p[4 * l + 2] = c[l], p[4 * l + 3] = d[l];
+#endif
+}"""
+
 # Each arm is the form that gcc 12 compiles to the fewest instructions: with mask registers it would turn the second
 # one into masked arithmetic and a sum, without them it makes the first one three operations instead of a blend.
 _SELECT = """\
@@ -83,6 +94,11 @@ def load(v: Vector, vector_bytes: int) -> str:
 def store_pairs(v: Vector, vector_bytes: int) -> str | None:
     """`tm_store_pairs_V(p, a, b)`: a[0], b[0], a[1], b[1], ... at p, for elements of 16 bits."""
     return v.render(_STORE_PAIRS, W=v.wide(2 * v.lanes).name) if v.bits == 16 and 1 < v.lanes <= 16 else None
+
+
+def store_fours(v: Vector, vector_bytes: int) -> str | None:
+    """`tm_store_fours_V(p, a, b, c, d)`: a[0], b[0], c[0], d[0], a[1], ... at p, for elements of 8 bits."""
+    return v.render(_STORE_FOURS, W=v.wide(4 * v.lanes).name) if v.bits == 8 and 1 < v.lanes <= 16 else None
 
 
 def store(v: Vector, vector_bytes: int) -> str:

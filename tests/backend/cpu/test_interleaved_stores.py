@@ -15,7 +15,7 @@ from taskmap.ir.construct import ramp
 from taskmap.ir.lower.pipeline import lower
 from taskmap.ir.nodes import Buffer, Kernel
 from taskmap.ir.target import cpu_target
-from taskmap.ir.types import DType, bf16, f32, i16
+from taskmap.ir.types import DType, bf16, f32, i8, i16, u8
 from tests.schedules.running import Array, call_kernel
 
 TARGET = cpu_target("generic", 1)
@@ -55,6 +55,30 @@ def test_a_value_read_back_is_stored_first() -> None:
     text, got = run(zipped(bf16, reads=True), [a, a])
     assert "tm_store_pairs_" not in text
     np.testing.assert_array_equal(got, np.repeat(a, 2))
+
+
+@pytest.mark.parametrize("dtype", [i8, u8])
+@pytest.mark.parametrize("lanes", [2, 16])
+def test_four_vectors_of_bytes_fill_memory(dtype: DType, lanes: int) -> None:
+    sources, y = [Buffer(x, dtype, (lanes,)) for x in "abcd"], Buffer("y", dtype, (4 * lanes,))
+    out = Builder()
+    for place, x in enumerate(sources):
+        out.store(y, (ramp(place, 4, lanes),), x[ramp(0, 1, lanes)])
+    limits = np.iinfo(np.int8 if dtype == i8 else np.uint8)
+    arrays = [np.random.default_rng().integers(limits.min, limits.max + 1, lanes, limits.dtype) for _ in sources]
+    text, got = run(Kernel("zip", (*sources, y), (y,), (), out.body()), arrays)
+    assert text.count("tm_store_fours_") == 1
+    np.testing.assert_array_equal(got, np.stack(arrays, -1).ravel())
+
+
+def test_three_vectors_of_bytes_are_stored_apart() -> None:
+    """Memory between them is not touched."""
+    x, y = Buffer("x", i8, (8,)), Buffer("y", i8, (32,))
+    out = Builder()
+    for place in (0, 1, 2):
+        out.store(y, (ramp(place, 4, 8),), x[ramp(0, 1, 8)])
+    kernel = Kernel("zip", (x, y), (y,), (), out.body())
+    assert "tm_store_fours_" not in generate(lower(kernel, target=TARGET), 16).text
 
 
 @pytest.mark.parametrize(("dtype", "second"), [(f32, 1), (bf16, 3)])
