@@ -81,7 +81,7 @@ def script(program: Program, target: str, evidence: str = "") -> str:
     if program.dynamic is not None:
         options += f", dynamic={program.dynamic}"
     names = [i.name for i in program.inputs]
-    marks = [f"    torch._dynamo.mark_dynamic(given[{names.index(n)}], {axis})" for n, axis in program.mark]
+    marks = [f"    torch._dynamo.maybe_mark_dynamic(given[{names.index(n)}], {axis})" for n, axis in program.mark]
     backward = [
         "    for results in (want, got):",
         "        outs = [r for r in results if isinstance(r, torch.Tensor) and r.requires_grad]",

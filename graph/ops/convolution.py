@@ -132,6 +132,14 @@ def _direct(x: Node, w: Node, kernel: tuple[int, ...], s: Window, groups: int, e
     return define("convolution", [x, w], (x.shape[0], out_channels, *spatial), element, x.dtype)
 
 
+def known_groups(groups: Dim) -> int:
+    """The number of groups as an integer: models compute it from a size. Raises UnsupportedError if it is unknown."""
+    known = static_size(groups)
+    if known is None:
+        raise UnsupportedError("a convolution with a symbolic number of groups")
+    return known
+
+
 def _channels_per_group(channels: Dim, groups: int) -> int:
     known = static_size(channels)
     if known is None:

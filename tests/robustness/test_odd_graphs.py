@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from taskmap.torch_backend import compile_fx
@@ -31,6 +32,16 @@ def test_operands_whose_value_does_not_matter() -> None:
 
 def test_numbers_without_dimensions() -> None:
     _equal(lambda x: (x.argmax(), x.argmin(), x.max(), x.softmax(0), x.cumsum(0)), torch.randn(()))
+
+
+def test_groups_of_a_convolution_counted_by_a_size() -> None:
+    def function(x: Tensor) -> tuple[Tensor, ...]:
+        weight = torch.arange(x.shape[1] * 4, dtype=x.dtype).sin().reshape(x.shape[1], 1, 2, 2)
+        return (torch.split(F.conv2d(x, weight, padding=2, groups=x.shape[1]), 2, 1)[-1],)
+
+    x = torch.randn(1, 5, 1, 1)
+    torch._dynamo.maybe_mark_dynamic(x, 1)
+    _equal(function, x)
 
 
 @pytest.mark.parametrize("count", [3, 65, 200])

@@ -357,6 +357,9 @@ class _Reader:
     # Sizes.
 
     def _number(self, value: Any) -> Any:
+        """A number as Python has it if it is known, for a size that guards have fixed too; else an expression."""
+        if isinstance(value, torch.SymInt):
+            return self.symbols.dim(value)
         return value if isinstance(value, (int, float)) else self.symbols.number(value)
 
     def _shape(self, value: torch.Tensor) -> tuple[Dim, ...]:

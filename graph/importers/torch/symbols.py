@@ -49,7 +49,7 @@ class Symbols:
         self._shapes: Any = None
 
     def dim(self, value: Any) -> Dim:
-        """One size of a tensor's shape or stride."""
+        """One size of a tensor's shape or stride, or another integer; of Python's if its value is known."""
         if isinstance(value, int):
             return value
         number = self.number(value)

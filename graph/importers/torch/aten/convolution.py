@@ -21,9 +21,9 @@ def convolution(
     dilation: Sequence[Dim],
     transposed: bool,
     output_padding: Sequence[Dim],
-    groups: int,
+    groups: Dim,
 ) -> Node:
-    y = ops.convolution(x, w, stride, padding, dilation, transposed, output_padding, groups)
+    y = ops.convolution(x, w, stride, padding, dilation, transposed, output_padding, ops.known_groups(groups))
     return y if bias is None else ops.add_channel_bias(y, bias)
 
 
@@ -38,11 +38,11 @@ def convolution_backward(
     dilation: Sequence[Dim],
     transposed: bool,
     output_padding: Sequence[Dim],
-    groups: int,
+    groups: Dim,
     output_mask: Sequence[bool],
 ) -> tuple[Node | None, ...]:
     """The gradients of input, weight and bias that ``output_mask`` requests."""
-    how = (stride, padding, dilation, transposed, groups)
+    how = (stride, padding, dilation, transposed, ops.known_groups(groups))
     return (
         gradients.input_gradient(grad, x, w, *how) if output_mask[0] else None,
         gradients.weight_gradient(grad, x, w, *how) if output_mask[1] else None,
