@@ -12,6 +12,7 @@ In reading order:
     ownership    the task mapping that a tree means
     lowering     a finished tree as a kernel
     emit, copies, pipeline    its statements: of products, of copies, of copies fetched ahead
+    specialize   warpgroups with different roles: one fetches, the others multiply
     views        the place of an operand's part in its buffer
     barriers     barriers between accesses to shared memory
 

@@ -20,11 +20,12 @@ from taskmap.ir.workers import THREAD
 @dataclass(slots=True)
 class Stages:
     """counts: the stages of buffers. offsets: indices of stages, each as the number of parts ahead of the one in use.
-    asynchronous: buffers that asynchronous copies fill."""
+    asynchronous: buffers that asynchronous copies fill. guarded: buffers whose stages mbarriers guard."""
 
     counts: dict[ir.Buffer, int] = field(default_factory=dict)
     offsets: dict[ir.Expr, int] = field(default_factory=dict)
     asynchronous: set[ir.Buffer] = field(default_factory=set)
+    guarded: set[ir.Buffer] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +108,13 @@ class _Barriers:
             for inner in body:
                 yield from self.accesses(inner)
         for root in stmt_exprs(s):
-            yield from (self.access(e.buffer, e.indices, False) for e in _loads(root))
+            loads = (e for e in _loads(root) if e.buffer not in self.stages.guarded)
+            yield from (self.access(e.buffer, e.indices, False) for e in loads)
         if _is_wait(s):
             yield from (_Access(b, True, 0) for b in self.stages.asynchronous)
             return
         for region, writes in _regions(s):
-            if region.buffer.scope is ir.Scope.SHARED:
+            if region.buffer.scope is ir.Scope.SHARED and region.buffer not in self.stages.guarded:
                 yield self.access(region.buffer, region.start, writes)
 
     def access(self, buffer: ir.Buffer, at: tuple[ir.Expr, ...], writes: bool) -> _Access:

@@ -271,6 +271,15 @@ def prefetch(tree: Tree, stages: Any) -> None:
         )  # fmt: skip
 
 
+def specialized(tree: Tree, step: TileStep, workers: Level, role: str, word: str) -> None:
+    """A warpgroup of each block can fetch."""
+    if step.level is not Level.BLOCK:
+        raise refusal(word, tree, "only the warps of a block have different roles.", "Write it after to(BLOCK).")
+    if workers is not Level.WARPGROUP or role != "fetch":
+        why = "the role of a warpgroup that is specialized is to fetch."
+        raise refusal(word, tree, why, "Use specialize(WARPGROUP, 'fetch').")
+
+
 def group(tree: Tree, step: TileStep, rows: Any) -> None:
     """Blocks can be grouped."""
     count(tree, rows, 1, f"group({rows})")

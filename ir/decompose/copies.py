@@ -28,10 +28,11 @@ _ALONE = (Level.THREAD, Level.CORE, Level.LANES)
 
 @dataclass(frozen=True, slots=True)
 class CopyEmitter:
-    """Writes copies in a block of ``threads`` threads; 0 on a CPU."""
+    """Writes copies by ``threads`` threads of a block, which number themselves by ``thread``; 0 on a CPU."""
 
     b: Builder
     threads: int
+    thread: ir.Expr = THREAD
 
     def copy(self, step: MoveStep, src: OperandView, dst: OperandView) -> None:
         """The copy of a move."""
@@ -101,7 +102,7 @@ class CopyEmitter:
         asynchronous = asynchronous and _is_aligned(src, dst, sizes, chunks)
         single = [d for d, n in enumerate(sizes) if n == 1]
         chunks = without_dims(chunks, single) if len(single) < len(sizes) else repeat(1)
-        worker = THREAD if room == self.threads else THREAD % room
+        worker = self.thread if room == self.threads else self.thread % room
         with b.when(True if count == room else worker < count):
             b.move(
                 dst.region(sizes), src.region(sizes), mapping=chunks, worker=worker, asynchronous=asynchronous,

@@ -25,6 +25,7 @@ from taskmap.ir.decompose.ownership import owner_of, without_dims
 from taskmap.ir.decompose.pipeline import pipelined, steps_of_pipeline
 from taskmap.ir.decompose.refusal import refusal
 from taskmap.ir.decompose.spec import Operand, Spec
+from taskmap.ir.decompose.specialize import Ring, multiplied, specialized, warpgroup_operands
 from taskmap.ir.decompose.steps import AccumulateStep, Cut, DoneStep, MoveStep, SplitStep, Step, TileStep, Tree
 from taskmap.ir.decompose.views import OperandView
 from taskmap.ir.isa.entry import Place
@@ -37,7 +38,7 @@ Views = dict[str, OperandView]
 @dataclass(slots=True)
 class Emitter:
     """Writes the kernel of one tree. threads: of a block; 0 on a CPU. stages: what the barriers know of stages.
-    layouts: of fragments in memory, 0 by rows, 1 by columns."""
+    layouts: of fragments in memory, 0 by rows, 1 by columns. ring: of stages that a warpgroup fills."""
 
     b: Builder
     tree: Tree
@@ -45,6 +46,7 @@ class Emitter:
     grid: list[ir.Dim] = field(default_factory=list)
     stages: Stages = field(default_factory=Stages)
     layouts: dict[ir.Buffer, int] = field(default_factory=dict)
+    ring: Ring | None = None
 
     @property
     def copies(self) -> CopyEmitter:
@@ -54,11 +56,15 @@ class Emitter:
     def step(self, n: int, views: Views) -> None:
         """The steps from number ``n`` on, with the operands at ``views``."""
         step = self.tree.steps[n]
-        if isinstance(step, TileStep):
+        if isinstance(step, TileStep) and step.fetched:
+            self.tile(step, views, lambda inner: specialized(self, n + 1, inner))
+        elif isinstance(step, TileStep):
             self.tile(step, views, lambda inner: self.step(n + 1, inner))
         elif isinstance(step, SplitStep):
             ahead = steps_of_pipeline(self.tree, n)
-            if ahead:
+            if self.ring is not None and ahead:
+                multiplied(self, n, ahead, views)
+            elif ahead:
                 pipelined(self, n, ahead, views)
             else:
                 self.split(step, views, lambda inner, _: self.step(n + 1, inner))
@@ -216,7 +222,8 @@ class Emitter:
         if owner is None:
             self.b.fill(total.buffer, first)
         else:
-            worker = THREAD if owner.num_workers >= self.threads else THREAD % owner.num_workers
+            whole = owner.num_workers >= self.threads and self.ring is None
+            worker = THREAD if whole else THREAD % owner.num_workers
             with self.b.mapped([f"i{d}" for d in range(total.buffer.rank)], owner, worker) as at:
                 self.b.store(total.buffer, at, first)
         self.step(n + 1, {**views, name: total})
@@ -237,7 +244,13 @@ class Emitter:
         if not all(v.is_box(shape) for v, shape in zip((a, b, c), shapes, strict=True)):
             why = "the tile consists of several pieces, and an instruction takes one."
             raise refusal("done()", self.tree, why, "Tile it to one piece before done().", where=step.source)
-        if step.by is not None:
+        if step.by is not None and step.by.completes and self.ring is None:
+            why = f"nobody waits for {step.by.name}, which is asynchronous."
+            way_out = "Write specialize(WARPGROUP, 'fetch') after to(BLOCK)."
+            raise refusal("kernel()", self.tree, why, way_out, where=step.source)
+        if step.by is not None and step.by.completes:
+            self.b.invoke(step.by, *warpgroup_operands(c.region(shapes[2]), a, b))
+        elif step.by is not None:
             regions = {"c": c.region(shapes[2]), "a": a.region(shapes[0]), "b": b.region(shapes[1])}
             layouts = {f"layout_{o.name}": v for o, v in zip(spec.operands, (a, b, c), strict=True)}
             constants = {

@@ -68,14 +68,22 @@ def _of_table(spec: Spec, threads: int, pairs: TileStep | None = None) -> Leaf:
     a, b, c = (o.dtype for o in spec.operands)
     wanted = MatMulSpec(m, n, k, a, b, c)
     scope = spec.operands[-1].scope
-    opaque = scope is Scope.FRAGMENT
-    gpu = (i for i in INSTRUCTIONS if i.targets.kind == "cuda" and not i.completes and i.opaque == opaque)
+    opaque, grouped = scope is Scope.FRAGMENT, threads == Level.WARPGROUP.threads
+    done = "wgmma" if grouped else ""
+    gpu = (i for i in INSTRUCTIONS if i.targets.kind == "cuda" and i.completes == done and i.opaque == opaque)
+    gpu = (i for i in gpu if not grouped or i.owner_a is None)
     entries = [i for i in gpu if isinstance(i.spec, MatMulSpec) and i.workers == threads]
     if pairs is not None:
         entries = [i for i in entries if _divides(i, pairs)]
     found = next((i for i in entries if i.spec == wanted), None)
     if found is None:
         return Leaf(why=_nearest(wanted, entries, spec.level), way_out=_SIZES)
+    if grouped:
+        away = [o for o in spec.operands[:-1] if o.scope is not Scope.SHARED]
+        names = " and ".join(o.name for o in away)
+        why = f"{found.name} reads shared memory, and {names} {'are' if len(away) > 1 else 'is'} elsewhere."
+        way_out = f"Move {names} to SHARED, with prefetch(stages), after specialize(WARPGROUP, 'fetch')."
+        return Leaf(why=why, way_out=way_out) if away else Leaf(found)
     away = [o for o in spec.operands if o.scope is not scope]
     if away:
         names = " and ".join(o.name for o in away)

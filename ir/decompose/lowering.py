@@ -19,6 +19,7 @@ from taskmap.ir.decompose.levels import Level
 from taskmap.ir.decompose.ownership import block_threads
 from taskmap.ir.decompose.refusal import refusal
 from taskmap.ir.decompose.spec import Spec
+from taskmap.ir.decompose.specialize import FETCHING
 from taskmap.ir.decompose.steps import AccumulateStep, MoveStep, Step, TileStep, Tree
 from taskmap.ir.decompose.views import OperandView
 from taskmap.ir.lower.flatten import span
@@ -45,7 +46,8 @@ def kernel_of(tree: Tree, name: str, sizes: Mapping[str, int]) -> ir.Kernel:
     written = root.accumulated or "dst"
     kernel = ir.Kernel(
         name or root.kind, tuple(buffers.values()), (buffers[written],), tuple(_dims(buffers.values())), body,
-        tuple(emitter.grid) if threads else (), threads, str(root),
+        tuple(emitter.grid) if threads else (), threads + (FETCHING if emitter.ring else 0), str(root),
+        maps=emitter.ring.maps if emitter.ring else (),
     )  # fmt: skip
     _check_memory(tree, kernel)
     return kernel

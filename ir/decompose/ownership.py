@@ -49,7 +49,8 @@ def mapping_of(tree: Tree, name: str) -> TaskMapping:
     for n, step in reversed(list(enumerate(tree.steps))):
         if isinstance(step, MoveStep) and step.name == name:
             if step.scope is Scope.SHARED:
-                return copy_mapping(step, block_threads(tree))
+                fetched = any(isinstance(s, TileStep) and s.fetched for s in tree.steps)
+                return copy_mapping(step, Level.WARPGROUP.threads if fetched else block_threads(tree))
             return owner_of(tree.steps[n + 1 :], step.after, step.after.operand(name))  # type: ignore[arg-type]  # found
         if isinstance(step, AccumulateStep) and step.before.accumulated == name:
             return owner_of(tree.steps[n + 1 :], step.after, step.after.operand(name))  # type: ignore[arg-type]  # found

@@ -43,19 +43,21 @@ class _Step:
 @dataclass(frozen=True, slots=True)
 class TileStep(_Step):
     """Tiles by ``cuts``. level: None for tiles in order. by_columns: the first axis varies fastest. unroll: of loops.
-    group: blocks are numbered by groups of this many rows of tiles."""
+    group: blocks are numbered by groups of this many rows of tiles. fetched: one more warpgroup fetches."""
 
     cuts: tuple[Cut, ...]
     level: Level | None = None
     by_columns: bool = False
     unroll: bool = False
     group: int = 0
+    fetched: bool = False
 
     def __str__(self) -> str:
         parts = [f".tile({', '.join(map(str, self.cuts))})"]
         parts += [f".to({self.level.name})"] if self.level else []
         parts += [".layout('column')"] if self.by_columns else []
         parts += [f".group({self.group})"] if self.group else []
+        parts += [".specialize(WARPGROUP, 'fetch')"] if self.fetched else []
         return "".join([*parts, ".unroll()" if self.unroll else ""])
 
 

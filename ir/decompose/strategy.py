@@ -177,6 +177,19 @@ class Primitives:
         checks.group(tree, step, rows)
         return tree._refined(replace(step, group=rows))
 
+    def specialize(self, workers: Level, role: str) -> Strategy:
+        """One more warpgroup of each block fetches what the moves after the first ``split`` prefetch; the others
+        multiply. An mbarrier for each stage says that it is full, another that it is empty (CUTLASS, "warp
+        specialization"). TMA copies operands whose rows are aligned to 16 bytes; threads copy others.
+
+        workers: WARPGROUP. role: "fetch".
+        """
+        word = f"specialize({workers.name}, {role!r})"
+        tree = self._tree()
+        step = checks.last(tree, TileStep, word, "tile(...).to(BLOCK)")
+        checks.specialized(tree, step, workers, role, word)
+        return tree._refined(replace(step, fetched=True))
+
     def pad(self, elements: int) -> Strategy:
         """The lines of the copy in shared memory lie ``elements`` further apart, against bank conflicts."""
         step, tree = checks.shared(self._tree(), f"pad({elements})")

@@ -24,6 +24,7 @@ EDITS = {
     "cpu_outer_product": ("tile(6, 32)", "tile(4, 48)"),
     "double_buffering": ("tile(4, 4)", "tile(8, 2)"),
     "epilogues": ("tile(64, 64)", "tile(32, 64)"),
+    "hopper": ("tile(128, 128)", "tile(192, 128)"),
     "maxwell": ("tile(64, 32)", "tile(32, 64)"),
     "mma_large": ("tile(128, 128)", "tile(64, 128)"),
     "mma_small": ("tile(32, 32)", "tile(64, 64)"),

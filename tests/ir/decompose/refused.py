@@ -16,6 +16,7 @@ from taskmap.decompose import (
     SHARED,
     THREAD,
     WARP,
+    WARPGROUP,
     Level,
     MatMul,
     Move,
@@ -276,6 +277,53 @@ def pieces_of_an_instruction() -> None:
     tree = MatMul(M, N, K, a=f16, b=f16).tile(32, 32).to(BLOCK).accumulate_in(REGISTER).split(16)
     tree = tree.tile((8, 16), 16).to(WARP).move("a", REGISTER).move("b", REGISTER)
     tree.tile(16, 8).done().kernel()
+
+
+def specialized_threads() -> None:
+    block().split(8).tile(32, 32).to(WARP).specialize(WARPGROUP, "fetch")
+
+
+def unknown_role() -> None:
+    MatMul(M, N, K).tile(64, 64).to(BLOCK).specialize(WARPGROUP, "store")
+
+
+def nothing_is_fetched() -> None:
+    tree = MatMul(M, N, K).tile(64, 64).to(BLOCK).specialize(WARPGROUP, "fetch").accumulate_in(REGISTER)
+    tree.tile(4, 4).to(THREAD).split(1).tile(1, 1).done().kernel()
+
+
+def no_warpgroup_multiplies() -> None:
+    tree = MatMul(M, N, K).tile(64, 64).to(BLOCK).specialize(WARPGROUP, "fetch").accumulate_in(REGISTER).split(8)
+    tree.move("a", SHARED).prefetch(2).tile(4, 4).to(THREAD).split(1).tile(1, 1).done().kernel()
+
+
+def stages_of_wgmma_that_are_padded() -> None:
+    tree = MatMul(M, N, K, a=f16, b=f16).tile(64, 64).to(BLOCK).specialize(WARPGROUP, "fetch")
+    tree = tree.accumulate_in(REGISTER).split(64).move("a", SHARED).prefetch(2).pad(8).move("b", SHARED).prefetch(2)
+    tree.tile(64, 64).to(WARPGROUP).split(16).done().kernel()
+
+
+def results_shared_by_some_warpgroups() -> None:
+    tree = MatMul(M, N, K, a=f16, b=f16).tile(64, 64).to(BLOCK).specialize(WARPGROUP, "fetch")
+    tree = tree.accumulate_in(REGISTER, store=lambda store: store.move("src", SHARED).done()).split(64)
+    tree = tree.move("a", SHARED).prefetch(2).move("b", SHARED).prefetch(2)
+    tree.tile(64, 64).to(WARPGROUP).split(16).done().kernel()
+
+
+def lines_that_are_too_short() -> None:
+    tree = MatMul(M, N, K, a=f16, b=f16).tile(64, 32).to(BLOCK).specialize(WARPGROUP, "fetch")
+    tree = tree.accumulate_in(REGISTER).split(64).move("a", SHARED).prefetch(2).move("b", SHARED).prefetch(2)
+    tree.tile(64, 32).to(WARPGROUP).split(16).done().kernel()
+
+
+def wgmma_of_registers() -> None:
+    tree = MatMul(M, N, K, a=f16, b=f16).tile(64, 64).to(BLOCK).accumulate_in(REGISTER).split(16)
+    tree.tile(64, 64).to(WARPGROUP).move("a", REGISTER).done()
+
+
+def wgmma_without_a_wait() -> None:
+    tree = MatMul(M, N, K, a=f16, b=f16).tile(64, 64).to(BLOCK).accumulate_in(REGISTER).split(16)
+    tree.move("a", SHARED).move("b", SHARED).tile(64, 64).to(WARPGROUP).done().kernel()
 
 
 def fragments_stored_by_other_warps() -> None:

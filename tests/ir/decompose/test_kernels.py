@@ -19,6 +19,7 @@ from taskmap.decompose import (
     SHARED,
     THREAD,
     WARP,
+    WARPGROUP,
     MatMul,
     Strategy,
     dim,
@@ -147,6 +148,21 @@ def test_products(strategy: Any, shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("shape", [(32, 16, 64), (16, 16, 16), (24, 40, 24)])
 def test_tensor_cores_and_a_ring(shape: tuple[int, int, int]) -> None:
     multiply(ring(MatMul(*shape, a=f16, b=f16)), shape)
+
+
+def test_specialized_warpgroups() -> None:
+    """One warpgroup fetches, by TMA if rows are aligned; the other multiplies from shared memory."""
+
+    def hopper(m: Any, n: Any, k: Any) -> Strategy:
+        tree = MatMul(m, n, k, a=f16, b=f16).tile(64, 64).to(BLOCK).specialize(WARPGROUP, "fetch")
+        tree = tree.accumulate_in(REGISTER).split(64).move("a", SHARED).prefetch(2).move("b", SHARED).prefetch(2)
+        return tree.tile(64, 64).to(WARPGROUP).split(16).done()
+
+    assert [m.name for m in hopper(64, 64, 64).kernel().maps] == ["map_a", "map_b"]
+    assert [m.name for m in hopper(M, 64, 60).kernel().maps] == ["map_b"]
+    assert hopper(M, N, K).kernel().maps == ()
+    assert hopper(64, 64, 64).mapping("a").num_workers == 128
+    multiply(hopper(64, 64, 64), (64, 64, 64))
 
 
 @pytest.mark.parametrize("pieces", [(8, 8), ((4, 8), (4, 8))])

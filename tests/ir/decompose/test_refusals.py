@@ -11,10 +11,11 @@ import pytest
 from taskmap.ir.errors import ScheduleError
 from tests.ir.decompose import refused
 
+HELPERS = ("block", "threads", "halves")
 PROGRAMS: dict[str, Callable[[], None]] = {
     name: f
     for name, f in vars(refused).items()
-    if inspect.isfunction(f) and f.__module__ == refused.__name__ and name not in ("block", "threads", "halves")
+    if inspect.isfunction(f) and f.__module__ == refused.__name__ and name not in HELPERS
 }
 
 
