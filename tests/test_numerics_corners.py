@@ -44,6 +44,21 @@ def test_a_row_of_equal_numbers_is_normalised_to_zero(scale: float, size: int) -
     assert not grouped.any()
 
 
+@pytest.mark.parametrize("weight", [None, 0.0])
+@pytest.mark.parametrize("norm", ["layer", "group"])
+def test_a_norm_without_a_bias_has_the_signs_of_eagers_zeros(norm: str, weight: float | None) -> None:
+    """Eager adds a bias of 0, so no zero is negative; an operator such as copysign tells them apart."""
+
+    def normalized(x: torch.Tensor, w: torch.Tensor | None) -> torch.Tensor:
+        y = F.layer_norm(x, [4], w) if norm == "layer" else F.group_norm(x, 4, w)
+        return torch.copysign(torch.ones_like(y), y)
+
+    x = torch.tensor([[-1.0, 1.0, 2.0, -2.0], [0.5, 0.0, -0.5, 0.0]])
+    x = x if norm == "layer" else x[..., None].repeat(1, 1, 3)
+    w = None if weight is None else torch.full((4,), weight)
+    assert torch.equal(compiled(normalized)(x, w), normalized(x, w))
+
+
 def test_a_product_is_rounded_before_another_operator_subtracts_from_it() -> None:
     x, y = torch.rand(2, 999) + 1
     assert not compiled(lambda x, y, z: x * y - z)(x, y, x * y).any()

@@ -22,7 +22,10 @@ def reciprocal_deviation(variance: Node, eps: float) -> Node:
 
 
 def affine(x: Node, center: Node, rstd: Node, weight: Node | None, bias: Node | None, op: str) -> Node:
-    """(x - center) * rstd * weight + bias in the compute type, rounded once to the type of x."""
+    """(x - center) * rstd * weight + bias in the compute type, rounded once to the type of x.
+
+    Without a bias 0 is added, as PyTorch's kernels do: -0 becomes 0, and a multiply-add costs no more than a product.
+    """
     operands = tuple(v for v in (x, center, rstd, weight, bias) if v is not None)
 
     def element(*values: Expr) -> Expr:
@@ -30,7 +33,7 @@ def affine(x: Node, center: Node, rstd: Node, weight: Node | None, bias: Node | 
         result = (a - m) * r
         if weight is not None:
             result = result * rest.pop(0)
-        return result + rest.pop(0) if bias is not None else result
+        return result + (rest.pop(0) if bias is not None else const(0.0, result.dtype))
 
     return pointwise(op, operands, element, x.dtype, compute_type(x.dtype))
 
