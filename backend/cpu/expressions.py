@@ -148,6 +148,9 @@ class Expressions(ExpressionWriter[str]):
     def _binary(self, e: ir.Binary) -> str:
         if e.dtype.is_bool:
             return self._binary_of_bools(e)
+        if e.op in _HELPERS and e.lanes > 1 and (lanes := _known_lanes(e)) is not None:
+            # The compiler would divide lane by lane, in every iteration of the loop.
+            return f"(({c_type(e.dtype, e.lanes)}){{{', '.join(map(str, lanes))}}})"
         a, b = self.of(e.a), self.of(e.b)
         if e.op in ("shl", "shr"):
             return self._shift(e, a, b)
@@ -278,6 +281,24 @@ def register_index(b: ir.Buffer, where: ir.Expr) -> int:
             hint="Unroll the loops that index it.",
         )
     return int(start)
+
+
+def _known_lanes(e: ir.Expr) -> list[int] | None:
+    """The lanes of a vector of indices that depends on nothing, as in (0, 1, 2, 3, ...) // 2; None for any other."""
+    if e.dtype != i64:
+        return None
+    if isinstance(e, ir.Ramp):
+        base, stride = constant_value(e.base), constant_value(e.stride)
+        return None if base is None or stride is None else [int(base + i * stride) for i in range(e.lanes)]
+    if isinstance(e, ir.Broadcast):
+        value = constant_value(e.a)
+        return None if value is None else [int(value)] * e.lanes
+    if not isinstance(e, ir.Binary) or e.op not in _HELPERS:
+        return None
+    a, b = _known_lanes(e.a), _known_lanes(e.b)
+    if a is None or b is None or 0 in b:
+        return None
+    return [x // y if e.op == "floordiv" else x % y for x, y in zip(a, b, strict=True)]
 
 
 def literal(e: ir.Const) -> str:

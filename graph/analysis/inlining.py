@@ -19,8 +19,8 @@ CHEAP = 4
 
 
 def views_of_memory(node: Node) -> bool:
-    """True if ``node`` is a view that needs no memory. A ``copy`` asks for memory, so it does not qualify."""
-    return node.op != "copy" and node.is_compute and is_view(definition(node))
+    """True if ``node`` is a view that needs no memory. A ``copy`` asks for memory, as does a ``stored`` node."""
+    return node.op != "copy" and not node.attrs.get("stored") and node.is_compute and is_view(definition(node))
 
 
 def computed_once(graph: Graph) -> set[Node]:

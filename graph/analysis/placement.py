@@ -125,7 +125,7 @@ def _is_computed(at: Expr) -> bool:
 def _placed(view: Node, chosen: Mapping[Node, tuple[Dim, ...]]) -> Placement | None:
     """The place of a view of a value with ``chosen`` strides; None if its addresses are not linear."""
     chain: list[Compute] = []
-    while view.is_compute and view.op != "copy" and is_view(definition(view)):
+    while view.is_compute and view.op != "copy" and not view.attrs.get("stored") and is_view(definition(view)):
         chain.append(definition(view))
         (view,) = view.inputs
     place: Placement | None = Placement(view, chosen[view])

@@ -4,15 +4,16 @@ row fusion can join them with the rest of the norm. Half types are normalised in
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from taskmap.graph.build import define
 from taskmap.graph.nodes import Node
 from taskmap.graph.ops.pointwise import pointwise, to_dtype
 from taskmap.graph.ops.reductions import count, mean, mean_and_variance, sum_
 from taskmap.graph.ops.views import reshape
 from taskmap.ir.construct import call, cast, const, static_size
 from taskmap.ir.errors import UnsupportedError
-from taskmap.ir.nodes import Dim, Expr
+from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike
 from taskmap.ir.types import DType, compute_type
 
 
@@ -83,13 +84,35 @@ def group_norm(x: Node, weight: Node | None, bias: Node | None, groups: int, eps
         raise UnsupportedError("group norm with a symbolic number of channels")
     grouped = reshape(x, (x.shape[0], groups, channels // groups, *x.shape[2:]))
     folded = tuple(range(2, len(grouped.shape)))
-    center, variance = mean_and_variance(grouped, folded, True, 0)
+    center, variance = mean_and_variance(grouped, folded, False, 0)
     rstd = reciprocal_deviation(variance, eps)
-    shape = (groups, channels // groups, *([1] * (len(x.shape) - 2)))
-    parts = [None if p is None else reshape(p, shape) for p in (weight, bias)]
-    result = affine(grouped, center, rstd, parts[0], parts[1], "group_norm")
-    small = (x.shape[0], groups)
-    return reshape(result, x.shape), reshape(center, small), reshape(rstd, small)
+    center_of, scale = (_per_channel_of_group(v, w, channels) for v, w in ((center, None), (rstd, weight)))
+    shape = (x.shape[0], channels, *([1] * (len(x.shape) - 2)))
+    operands = (x, reshape(center_of, shape), reshape(scale, shape))
+    shift = () if bias is None else (per_channel(bias, x),)
+    result = pointwise(
+        "group_norm", (*operands, *shift), lambda a, m, s, *b: (a - m) * s + (b[0] if b else 0), x.dtype, center.dtype
+    )
+    return result, center, rstd
+
+
+def _per_channel_of_group(value: Node, weight: Node | None, channels: int) -> Node:
+    """value [n, groups] for each channel [n, channels], times its weight.
+
+    It is stored: read at the group of a channel, it would keep the vectors of a norm from running along channels.
+    """
+    n, groups = value.shape
+    inputs = (value,) if weight is None else (value, weight)
+    each = channels // (static_size(groups) or 1)
+
+    def element(v: Buffer, *w: Buffer) -> Callable[..., ExprLike]:
+        def at(i: Expr, c: Expr) -> ExprLike:
+            found = v[i, c // each]
+            return found * cast(w[0][(c,)], value.dtype) if w else found
+
+        return at
+
+    return define("per_channel", inputs, (n, channels), element, value.dtype, stored=True)
 
 
 def batch_norm_inference(

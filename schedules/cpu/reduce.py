@@ -11,6 +11,7 @@ result does not depend on the machine.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -89,7 +90,9 @@ class RowLoop:
         depth = next((d for d in range(len(self.extents)) if self._is_short(self.extents[d:])), None)
         if depth == 0:
             return self._one_block(values, (), self.extents, index(0))
-        return self._blocked(values) if depth is None else self._per_outer_step(values, depth)
+        axis = len(self.extents) - 1 if depth is None else depth - 1
+        step = self._steps(axis)
+        return self._per_outer_step(values, axis + 1) if step == 1 else self._blocked(values, axis, step)
 
     @property
     def block(self) -> int:
@@ -99,6 +102,14 @@ class RowLoop:
     def _is_short(self, extents: Sequence[Dim]) -> bool:
         size = static_size(product(extents))
         return size is not None and size <= self.block
+
+    def _steps(self, axis: int) -> int:
+        """Steps of the loop ``axis``, with all that is inside of it, that make a block; a row that does not fill a
+        vector counts as a whole one."""
+        if axis + 1 == len(self.extents):
+            return self.block
+        *middle, last = (static_size(n) or 1 for n in self.extents[axis + 1 :])
+        return max(1, self.block // (math.prod(middle) * max(last, self.lanes)))
 
     def _one_block(self, values: Inliner, prefix: At, extents: Sequence[Dim], first: Expr) -> list[Expr]:
         """One set of accumulators for positions of ``extents`` behind ``prefix``; ``first`` is added to the first of
@@ -150,23 +161,24 @@ class RowLoop:
             self._into(totals, self._one_block(values.nested(), prefix, self.extents[depth:], index(0)))
         return self._results(totals)
 
-    def _blocked(self, values: Inliner) -> list[Expr]:
-        """Accumulators for every block of the innermost loop."""
-        *outer, inner = self.extents
+    def _blocked(self, values: Inliner, axis: int, step: int) -> list[Expr]:
+        """Accumulators for every ``step`` steps of the loop ``axis``, with all that is inside of it; their results are
+        reduced one after another."""
+        outer, (length, *inner) = self.extents[:axis], self.extents[axis:]
         totals = self._totals()
-        blocks = values.simplifier(index(inner) // self.block)
+        blocks = values.simplifier(index(length) // step)
         with self.b.grid([f"s{d}" for d in range(len(outer))], [index(n) for n in outer]) as prefix:
             for v, size in zip(prefix, outer, strict=True):
                 values.bind(v, size)
             with self.b.loop("block", blocks) as k:
                 inside = values.nested()
                 inside.bind(k, static_size(blocks) or blocks)
-                self._into(totals, self._one_block(inside, prefix, [self.block], k * self.block))
-            rest = values.simplifier(index(inner) - blocks * self.block)
+                self._into(totals, self._one_block(inside, prefix, [step, *inner], k * step))
+            rest = values.simplifier(index(length) - blocks * step)
             known = static_size(rest)
             if known != 0:
-                last: list[Dim] = [rest if known is None else known]
-                self._into(totals, self._one_block(values.nested(), prefix, last, blocks * self.block))
+                last: list[Dim] = [rest if known is None else known, *inner]
+                self._into(totals, self._one_block(values.nested(), prefix, last, blocks * step))
         return self._results(totals)
 
     def _parallel(self, values: Inliner) -> list[Expr]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 from taskmap.backend.cpu.codegen import generate
@@ -19,6 +20,7 @@ from taskmap.ir.task import Stage, Task
 from taskmap.ir.types import bf16, boolean, f32, i8, i64
 from taskmap.schedules import schedule
 from tests.schedules.graph_tasks import fused, tensor
+from tests.schedules.running import Case, run_cases
 
 
 def mixed() -> Task:
@@ -143,3 +145,17 @@ def test_refused(name: str) -> None:
     make, message = REFUSED[name]
     said = refused(make)
     assert any(part in said for part in message.split("|"))
+
+
+@pytest.mark.parametrize("step", [3, 8])
+def test_a_division_of_known_lanes_is_written_as_its_result(step: int) -> None:
+    # A compiler would divide the 16 numbers one by one, in every iteration.
+    x, y, i = Buffer("x", f32, (64,)), Buffer("y", f32, (96,)), Var("i")
+    task = Task("repeated", (x,), (Stage(y, (i,), x[i // step] + x[i % step], "repeat"),), (y,))
+    source = generate(lower(schedule(task, cpu_target("avx512", 2)), target=cpu_target("avx512", 2))).text
+    body = source[source.index("repeated") :]
+    assert ("floor_div" in body) == (step == 3)  # 16 v // 3 differs from vector to vector
+    value = np.random.default_rng(0).standard_normal(64).astype(np.float32)
+    places = np.arange(96)
+    (found,) = run_cases([Case(task, [value])])[0]
+    np.testing.assert_array_equal(found, value[places // step] + value[places % step])
