@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from taskmap.ir.construct import as_expr, cast
+from taskmap.ir.construct import as_expr, cast, reduce
 from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike, Var
 from taskmap.ir.types import DType
+from taskmap.ir.visit import loads_in, walk_exprs
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,6 +67,9 @@ class Stage:
         """The shape of the stage's output."""
         return self.out.shape
 
+    def __getitem__(self, at: ExprLike | tuple[ExprLike, ...]) -> Expr:
+        return self.out[at]
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Task:
@@ -82,5 +86,38 @@ class Task:
     anchor: int | None = None
     producers: dict[Buffer, Stage] = field(init=False)
 
+    @staticmethod
+    def of(name: str, *stages: Stage) -> Task:
+        """The task of these stages, each of which loads earlier ones; the last one is written. Its inputs are the other
+        tensors that they load, in order of their first use."""
+        made = {s.out for s in stages}
+        read = (e.buffer for s in stages for e in loads_in(s.body) if e.buffer not in made)
+        inputs = tuple(dict.fromkeys(read))
+        sizes = (n for b in (*inputs, *made) for n in b.shape if isinstance(n, Expr))
+        dims = dict.fromkeys(e for n in sizes for e in walk_exprs(n) if isinstance(e, Var))
+        return Task(name, inputs, stages, (stages[-1].out,), tuple(dims))
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "producers", {s.out: s for s in self.stages})
+
+
+def stage(name: str, shape: Sequence[Dim], element: Callable[..., ExprLike], dtype: DType | None = None) -> Stage:
+    """A stage whose element at (i, j, ...) is ``element(i, j, ...)``, converted to ``dtype``; the function's parameters
+    name the axes. Stages and tensors are indexed with square brackets.
+
+    exponentials = stage("e", (m, n), lambda i, j: exp(x[i, j] - highest[i]))
+    """
+    axes = tuple(Var(v) for v in element.__code__.co_varnames[: len(shape)])
+    body = as_expr(element(*axes), dtype)
+    body = body if dtype is None else cast(body, dtype)
+    return Stage(Buffer(name, body.dtype, tuple(shape)), axes, body)
+
+
+def reduced(op: str, extents: Dim | Sequence[Dim], element: Callable[..., ExprLike]) -> Expr:
+    """``element(k, ...)`` for k below each of ``extents``, summed by ``op``: sum prod max min any all.
+
+    total = stage("total", (m,), lambda i: reduced("sum", n, lambda j: x[i, j]))
+    """
+    sizes = extents if isinstance(extents, Sequence) else [extents]
+    axes = [Var(v) for v in element.__code__.co_varnames[: len(sizes)]]
+    return reduce(op, list(zip(axes, sizes, strict=True)), element(*axes))

@@ -10,14 +10,24 @@
 
 from taskmap.ir.decompose.levels import Level
 from taskmap.ir.decompose.specs import Init, MatMul, Move
+from taskmap.ir.decompose.stages import Compute, Reduce
 from taskmap.ir.decompose.strategy import Strategy
-from taskmap.ir.expressions import Scope
+from taskmap.ir.expressions import Buffer, Scope
 from taskmap.ir.script.vocabulary import dim
+from taskmap.ir.task import Task, reduced, stage
+from taskmap.ir.types import TensorType
 
 __all__ = [
-    "BLOCK", "CORE", "FRAGMENT", "GLOBAL", "KERNEL", "LANES", "QUAD_PAIR", "REGISTER", "SHARED", "THREAD", "WARP",
-    "WARPGROUP", "Init", "Level", "MatMul", "Move", "Scope", "Strategy", "dim",
+    "BLOCK", "CORE", "FRAGMENT", "GLOBAL", "KERNEL", "LANES", "LOCAL", "QUAD_PAIR", "REGISTER", "SHARED", "THREAD",
+    "WARP", "WARPGROUP", "Compute", "Init", "Level", "MatMul", "Move", "Reduce", "Scope", "Strategy", "Task", "dim",
+    "reduced", "stage", "tensor",
 ]  # fmt: skip
+
+
+def tensor(name: str, type: TensorType) -> Buffer:
+    """A tensor that the stages of a task read: ``tensor("x", f32[m, n])``."""
+    return Buffer(name, type.dtype, type.shape, strides=type.strides)
+
 
 KERNEL = Level.KERNEL
 """All workers of a kernel."""
@@ -43,3 +53,5 @@ REGISTER = Scope.REGISTER
 """Registers, distributed among the workers that hold them."""
 FRAGMENT = Scope.FRAGMENT
 """Registers of a warp whose owners are not documented: WMMA loads, multiplies and stores them."""
+LOCAL = Scope.LOCAL
+"""Memory of one core of a CPU."""

@@ -3,8 +3,9 @@
 In reading order:
 
     specs        the kinds of specs: MatMul, Move, Init; made by users and by steps
+    stages       Compute and Reduce: the stages of a task
     strategy     the primitives: tile, to, split, move, accumulate_in, apply, done, and their refinements
-    spec, levels    the data of a spec: axes, operands, the level of its workers
+    spec, stage_spec, levels    the data of a spec: axes, operands, the level of its workers
     steps        the steps as data; a tree is a spec and its steps
     checks, refusal    the conditions of the primitives, and the errors
     leaves       the instruction that does a spec
@@ -13,9 +14,11 @@ In reading order:
     lowering     a finished tree as a kernel
     emit, copies, pipeline    its statements: of products, of copies, of copies fetched ahead
     specialize   warpgroups with different roles: one fetches, the others multiply
+    stage_leaves    the elements of stages
     views        the place of an operand's part in its buffer
     barriers     barriers between accesses to shared memory
 
-``taskmap.decompose`` is the public interface. May import: everything in ``ir`` but the interpreter. After: Fireiron
+``taskmap.decompose`` is the public interface. May import: everything in ``ir``; the
+interpreter only for the meaning of stages. After: Fireiron
 (Hagedorn et al., PACT 2020).
 """

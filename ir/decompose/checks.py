@@ -141,7 +141,7 @@ def split(tree: Tree, size: Any) -> None:
         raise refusal(word, tree, "it has no sum to split.", "Use tile(...) for its axes.")
     count(tree, size, 1, word)
     whole = static_size(spec.extent(spec.summed))
-    inner = any(isinstance(s, SplitStep) for s in tree.steps)
+    inner = any(isinstance(s, SplitStep) and s.before.summed == spec.summed for s in tree.steps)
     if whole is not None and inner and whole % size:
         raise refusal(word, tree, f"{size} does not divide {whole}, a part of the sum.", "Choose a divisor.")
 
@@ -167,7 +167,7 @@ def moved(tree: Tree, name: str, scope: Scope, word: str) -> None:
     if operand is None:
         names = ", ".join(repr(o.name) for o in spec.operands)
         raise refusal(word, tree, f"it has no operand {name!r}.", f"Its operands are {names}.")
-    if name == spec.accumulated or name == "dst":
+    if name == spec.written:
         raise refusal(
             word, tree, f"{name} is written: a copy of it would have to be stored, too.",
             "Use accumulate_in(...), or move the source of a copy.",
@@ -178,6 +178,9 @@ def moved(tree: Tree, name: str, scope: Scope, word: str) -> None:
         why = "nobody knows which register of a fragment holds which element."
         raise refusal(word, tree, why, f"Move {name} to {scope.name} from memory.")
     _seen(tree, scope, word)
+    why, way_out = spec.why_not_moved(name, scope)
+    if why:
+        raise refusal(word, tree, why, way_out)
     if spec.static_shape(operand) is None:
         raise refusal(word, tree, f"memory for {name} cannot have a symbolic size.", "Tile or split first.")
 
@@ -192,7 +195,7 @@ def _seen(tree: Tree, scope: Scope, word: str) -> None:
             word, tree, f"a {level.value.lower()} has no {scope.value} memory of its own.",
             "Move to SHARED where the spec is a block's, and to REGISTER anywhere below the kernel.",
         )  # fmt: skip
-    if scope not in (Scope.SHARED, *HELD):
+    if scope not in (Scope.SHARED, *HELD) and not (scope is Scope.LOCAL and level is Level.CORE):
         raise refusal(word, tree, f"copies in {scope.name} are not lowered.", "Use SHARED, REGISTER or FRAGMENT.")
 
 
@@ -236,6 +239,8 @@ def given_mapping(tree: Tree, by: TaskMapping, name: str, word: str, *, also_how
     operand = tree.spec.operand(name)
     shape = tree.spec.static_shape(operand) if operand else None
     assert shape is not None
+    if operand is not None and not operand.made:
+        raise refusal(word, tree, f"{name} is computed, not copied.", "Divide it by a decomposition of its stage.")
     if also_how:
         raise refusal(word, tree, "it is given both a mapping and a decomposition.", "Give one of them.")
     lead = len(shape) - len(by.task_shape)
@@ -255,6 +260,8 @@ def shared(tree: R, word: str) -> tuple[MoveStep, R]:
     if step.scope is not Scope.SHARED:
         why = f"{step.name} moves to {SCOPE_NAMES[step.scope]}."
         raise refusal(word, tree, why, "Only copies in shared memory are refined.")
+    if word.startswith(("prefetch", "asynchronous")) and step.how.root.kind != "move":
+        raise refusal(word, tree, f"{step.name} is computed, not copied.", "Fetch its operands ahead instead.")
     return step, tree
 
 

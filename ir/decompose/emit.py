@@ -17,7 +17,7 @@ from taskmap.ir import nodes as ir
 from taskmap.ir.algebra.layout import row_major
 from taskmap.ir.algebra.register_tile import is_in_order
 from taskmap.ir.builder import Builder
-from taskmap.ir.construct import as_expr, call, cast, ceil_div, index, minimum, product, static_size
+from taskmap.ir.construct import as_expr, call, cast, ceil_div, eq, index, minimum, product, static_size
 from taskmap.ir.decompose.barriers import Stages
 from taskmap.ir.decompose.copies import CopyEmitter, layout_of, strides_in_shared
 from taskmap.ir.decompose.levels import HELD, Level
@@ -26,6 +26,8 @@ from taskmap.ir.decompose.pipeline import pipelined, steps_of_pipeline
 from taskmap.ir.decompose.refusal import refusal
 from taskmap.ir.decompose.spec import Operand, Spec
 from taskmap.ir.decompose.specialize import Ring, multiplied, specialized, warpgroup_operands
+from taskmap.ir.decompose.stage_leaves import POSITIONS, StageLeaf, check_holders, views_of_part
+from taskmap.ir.decompose.stage_spec import StageSpec
 from taskmap.ir.decompose.steps import AccumulateStep, Cut, DoneStep, MoveStep, SplitStep, Step, TileStep, Tree
 from taskmap.ir.decompose.views import OperandView
 from taskmap.ir.isa.entry import Place
@@ -70,9 +72,17 @@ class Emitter:
                 self.split(step, views, lambda inner, _: self.step(n + 1, inner))
         elif isinstance(step, MoveStep):
             placed = self.place(n, step)
-            if step.scope is ir.Scope.FRAGMENT:
-                self.layouts[placed.buffer] = layout_of(step.how, views[step.name]) or 0
-            self.copies.copy(step, views[step.name], placed)
+            if isinstance(step.how.root, StageSpec):
+                inner = Emitter(self.b, step.how, self.threads, stages=self.stages)
+                operand = step.before.operand(step.name)
+                assert operand is not None
+                if placed.is_distributed:
+                    check_holders(step.how)
+                inner.step(0, views_of_part(step.how.root, operand.axes, views, placed))
+            else:
+                if step.scope is ir.Scope.FRAGMENT:
+                    self.layouts[placed.buffer] = layout_of(step.how, views[step.name]) or 0
+                self.copies.copy(step, views[step.name], placed)
             self.step(n + 1, {**views, step.name: placed})
         elif isinstance(step, AccumulateStep):
             self.accumulate(n, step, views)
@@ -98,7 +108,10 @@ class Emitter:
                 where = {a: self.b.let(f"tile_{a}", i) for a, i in _unravel(number, counts, order).items()}
                 self.whole_or_part(step, views, where, body)
         elif step.level is Level.LANES:
-            with self.b.loop("lane", product(list(counts.values())), ir.LoopKind.VECTOR) as lane:
+            edge = POSITIONS in views and not views[POSITIONS].is_exact
+            one_by_one = ir.LoopKind.UNROLLED if _in_registers(views) else ir.LoopKind.SERIAL
+            kind = one_by_one if edge else ir.LoopKind.VECTOR
+            with self.b.loop("lane", product(list(counts.values())), kind) as lane:
                 body(_tiled(step, views, _unravel(lane, counts, order)))
         else:
             name = step.level.value.lower()
@@ -227,13 +240,20 @@ class Emitter:
             with self.b.mapped([f"i{d}" for d in range(total.buffer.rank)], owner, worker) as at:
                 self.b.store(total.buffer, at, first)
         self.step(n + 1, {**views, name: total})
-        self.copies.through(step.store, total, views[name])
+        # Every lane of a warp has the sum, and one of them stores it.
+        alike = self.threads and isinstance(step.before, StageSpec) and self.tree.spec.level is Level.WARP
+        with self.b.when(eq(THREAD % Level.WARP.threads, 0) if alike else True):
+            self.copies.through(step.store, total, views[name])
 
     # Leaves
 
     def leaf(self, step: DoneStep, views: Views) -> None:
         """The last spec: an instruction, a multiply-add, a spec for lowering, or a copy of a kernel that copies."""
         spec = step.before
+        if isinstance(spec, StageSpec):
+            adding = any(isinstance(s, AccumulateStep) for s in self.tree.steps)
+            StageLeaf(self.b, self.threads, spec, views, adding=adding).emit()
+            return
         if spec.kind == "move":
             self.copies.through(Tree(spec, (step,)), views["src"], views["dst"])
             return

@@ -30,9 +30,13 @@ def leaf_of(tree: Tree) -> Leaf:
         return Leaf(why=f"no instruction is executed by a whole {spec.level.value.lower()}.", way_out=_TO_WORKERS)
     if any(static_size(n) is None for _, n in spec.extents):
         return Leaf(why="an instruction has a known size, and this spec a symbolic one.", way_out="Tile it first.")
-    return _product(tree) if spec.kind == "matmul" else Leaf()
+    if spec.kind == "matmul":
+        return _product(tree)
+    why, way_out = spec.why_no_leaf()
+    return Leaf(why=why, way_out=way_out)
 
 
+IN_REGISTERS = "Sum in registers: .accumulate_in(REGISTER) before the sum is split."
 _TO_WORKERS = "Give its tiles to workers: .tile(...).to(BLOCK), or .to(CORE) on a CPU."
 
 
@@ -43,7 +47,7 @@ def _product(tree: Tree) -> Leaf:
     if total.scope not in HELD:
         return Leaf(
             why=f"no instruction adds to {total.name} in {total.scope.value} memory.",
-            way_out="Sum in registers: .accumulate_in(REGISTER) before the sum is split.",
+            way_out=IN_REGISTERS,
         )
     if spec.level is Level.CORE:
         return Leaf()

@@ -18,12 +18,12 @@ from taskmap.ir.decompose.emit import Emitter
 from taskmap.ir.decompose.levels import Level
 from taskmap.ir.decompose.ownership import block_threads
 from taskmap.ir.decompose.refusal import refusal
-from taskmap.ir.decompose.spec import Spec
 from taskmap.ir.decompose.specialize import FETCHING
+from taskmap.ir.decompose.stage_leaves import with_positions
 from taskmap.ir.decompose.steps import AccumulateStep, MoveStep, Step, TileStep, Tree
 from taskmap.ir.decompose.views import OperandView
 from taskmap.ir.lower.flatten import span
-from taskmap.ir.visit import substitute, walk_exprs, walk_stmts
+from taskmap.ir.visit import walk_exprs, walk_stmts
 
 _SHARED_BYTES = 227 << 10
 _REGISTERS = 255
@@ -37,15 +37,16 @@ def kernel_of(tree: Tree, name: str, sizes: Mapping[str, int]) -> ir.Kernel:
         raise refusal("kernel()", tree, "no workers are named.", "Give the outermost tiles to BLOCK, or to CORE.")
     tree = _specialised(tree, _values(tree, sizes))
     root = tree.root
-    buffers = {o.name: ir.Buffer(o.name, o.dtype, root.shape(o), strides=o.strides) for o in root.operands}
-    views = {o.name: OperandView.whole(buffers[o.name], o.axes, [True] * len(o.axes)) for o in root.operands}
+    parameters = root.parameters()
+    buffers = {o.name: ir.Buffer(o.name, o.dtype, shape, strides=o.strides) for o, shape in parameters}
+    views = {o.name: OperandView.whole(buffers[o.name], o.axes, [True] * len(o.axes)) for o, _ in parameters}
+    views |= with_positions(root, buffers[root.written])
     b, threads = Builder(), block_threads(tree)
     emitter = Emitter(b, tree, threads)
     emitter.step(0, views)
     body = with_barriers(b.body(), emitter.stages) if threads else b.body()
-    written = root.accumulated or "dst"
     kernel = ir.Kernel(
-        name or root.kind, tuple(buffers.values()), (buffers[written],), tuple(_dims(buffers.values())), body,
+        name or root.kind, tuple(buffers.values()), (buffers[root.written],), tuple(_dims(buffers.values())), body,
         tuple(emitter.grid) if threads else (), threads + (FETCHING if emitter.ring else 0), str(root),
         maps=emitter.ring.maps if emitter.ring else (),
     )  # fmt: skip
@@ -75,28 +76,16 @@ def _values(tree: Tree, sizes: Mapping[str, int]) -> dict[ir.Var, ir.Expr]:
 
 def _specialised(tree: Tree, values: Mapping[ir.Var, ir.Expr]) -> Tree:
     """The tree with values for symbolic sizes."""
-    return Tree(_spec(tree.root, values), tuple(_step(s, values) for s in tree.steps)) if values else tree
+    return Tree(tree.root.specialised(values), tuple(_step(s, values) for s in tree.steps)) if values else tree
 
 
 def _step(step: Step, values: Mapping[ir.Var, ir.Expr]) -> Step:
-    made: Step = replace(step, before=_spec(step.before, values), after=_spec(step.after, values))
+    made: Step = replace(step, before=step.before.specialised(values), after=step.after.specialised(values))
     if isinstance(made, MoveStep):
         return replace(made, how=_specialised(made.how, values))
     if isinstance(made, AccumulateStep):
         return replace(made, init=_specialised(made.init, values), store=_specialised(made.store, values))
     return made
-
-
-def _spec(spec: Spec, values: Mapping[ir.Var, ir.Expr]) -> Spec:
-    def of(dim: ir.Dim) -> ir.Dim:
-        if isinstance(dim, int):
-            return dim
-        found = substitute(dim, values)
-        known = static_size(found)
-        return found if known is None else known
-
-    operands = tuple(o if o.strides is None else replace(o, strides=tuple(map(of, o.strides))) for o in spec.operands)
-    return spec.derived(extents=tuple((n, of(e)) for n, e in spec.extents), operands=operands)
 
 
 def _check_memory(tree: Tree, kernel: ir.Kernel) -> None:

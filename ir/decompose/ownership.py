@@ -84,6 +84,8 @@ def _leaf(step: Step, spec: Spec, operand: Operand) -> TaskMapping:
     shape = spec.static_shape(operand)
     assert shape is not None
     by = step.by if isinstance(step, DoneStep) else None
+    if by is None and spec.kind in ("compute", "reduce") and spec.level.threads > 1:
+        return of_axes(spec, operand, share_elements(spec, spec.level.threads))
     if by is None:
         return repeat(*shape)
     number = [o.name for o in spec.operands].index(operand.name)
@@ -206,6 +208,23 @@ def share(shape: Shape, bytes: int, threads: int) -> TaskMapping:
     if math.prod(again) * (chunks // across) > 1:
         found = repeat(*again, chunks // across) * found
     return found * repeat(*ones, lanes) if lanes > 1 else found
+
+
+def share_elements(spec: Spec, threads: int) -> TaskMapping:
+    """The elements of a stage, over all its axes, shared out among threads: neighbours to neighbours, one by one."""
+    return share(tuple(static_size(n) or 1 for _, n in spec.extents), _WIDEST, threads)
+
+
+def of_axes(spec: Spec, operand: Operand, mapping: TaskMapping) -> TaskMapping:
+    """The mapping of an operand's elements, if ``mapping`` is that of a spec's axes: threads hold what they use."""
+    part, names = mapping.parts[0], [n for n, _ in spec.extents]
+    assert isinstance(part, DigitMap)
+    places = {names.index(a): d for d, a in enumerate(operand.axes) if a in names}
+    shape = tuple(static_size(n) or 1 for n in spec.shape(operand))
+    workers = [Digit(d.extent, places.get(d.dim, 0), d.stride if d.dim in places else 0) for d in part.workers]
+    slots = [Digit(d.extent, places[d.dim], d.stride) for d in part.slots if d.dim in places]
+    text = mapping.text if list(operand.axes) == names else ""
+    return TaskMapping(shape, (DigitMap(shape, coalesce(workers), coalesce(slots)),), text)
 
 
 def with_leading_dims(mapping: TaskMapping, count: int) -> TaskMapping:

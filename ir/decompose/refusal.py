@@ -12,12 +12,13 @@ from taskmap.ir.errors import ScheduleError
 from taskmap.ir.source import SourceLocation
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
+_OURS = (_HERE, os.path.join(os.path.dirname(_HERE), "util"))
 
 
 def users_line(word: str) -> SourceLocation | None:
     """The innermost line outside this package, with its use of the primitive ``word``."""
     frame = sys._getframe(1)
-    while frame and os.path.dirname(os.path.abspath(frame.f_code.co_filename)) == _HERE:
+    while frame and os.path.dirname(os.path.abspath(frame.f_code.co_filename)) in _OURS:
         if frame.f_back is None:
             return None
         frame = frame.f_back

@@ -14,22 +14,26 @@ from numpy.typing import NDArray
 
 from taskmap.ir.construct import static_size
 from taskmap.ir.decompose.levels import SCOPE_NAMES, Level
-from taskmap.ir.expressions import Dim, Scope
+from taskmap.ir.errors import ScheduleError
+from taskmap.ir.expressions import Dim, Expr, Scope, Var
 from taskmap.ir.printer import print_dim
 from taskmap.ir.types import DType, TensorType
+from taskmap.ir.visit import substitute
 
 S = TypeVar("S", bound="Spec")
 
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A tensor that a spec reads or writes: its dimensions are axes of the spec. ``strides`` as of a Buffer."""
+    """A tensor that a spec reads or writes: its dimensions are axes of the spec. ``strides`` as of a Buffer. made:
+    False for the result of another stage that is in no memory."""
 
     name: str
     dtype: DType
     axes: tuple[str, ...]
     scope: Scope = Scope.GLOBAL
     strides: tuple[Dim, ...] | None = None
+    made: bool = True
 
     @staticmethod
     def of(name: str, given: DType | TensorType, axes: tuple[str, ...]) -> Operand:
@@ -66,6 +70,43 @@ class Spec:
         """The operand to which a sum is added, or ""."""
         return ""
 
+    @property
+    def written(self) -> str:
+        """The operand that the spec writes."""
+        return self.accumulated or "dst"
+
+    @property
+    def initial(self) -> float:
+        """The first value of a sum."""
+        return 0.0
+
+    def parameters(self) -> tuple[tuple[Operand, tuple[Dim, ...]], ...]:
+        """The operands that are arguments of a kernel, with their shapes."""
+        return tuple((o, self.shape(o)) for o in self.operands)
+
+    def why_not_moved(self, name: str, scope: Scope) -> tuple[str, str]:
+        """The reason why an operand cannot be moved to ``scope``, and a way out; empty texts if it can."""
+        return "", ""
+
+    def why_no_leaf(self) -> tuple[str, str]:
+        """The reason why no instruction, and no loop of them, does the spec, and a way out; empty texts if one does."""
+        return "", ""
+
+    def specialised(self: S, values: Mapping[Var, Expr]) -> S:
+        """The same spec with values for symbolic sizes."""
+
+        def of(dim: Dim) -> Dim:
+            if isinstance(dim, int):
+                return dim
+            found = substitute(dim, values)
+            known = static_size(found)
+            return found if known is None else known
+
+        operands = tuple(
+            o if o.strides is None else replace(o, strides=tuple(map(of, o.strides))) for o in self.operands
+        )
+        return self.derived(extents=tuple((n, of(e)) for n, e in self.extents), operands=operands)
+
     def extent(self, axis: str) -> Dim:
         """The size of an axis."""
         return dict(self.extents)[axis]
@@ -90,7 +131,7 @@ class Spec:
 
     def with_operand(self: S, name: str, scope: Scope) -> S:
         """The same work with an operand in another memory."""
-        moved = tuple(replace(o, scope=scope, strides=None) if o.name == name else o for o in self.operands)
+        moved = tuple(replace(o, scope=scope, strides=None, made=True) if o.name == name else o for o in self.operands)
         return self.derived(operands=moved)
 
     def derived(self: S, **changes: object) -> S:
@@ -103,19 +144,19 @@ class Spec:
     @property
     @abstractmethod
     def kind(self) -> str:
-        """ "matmul", "move" or "init"."""
+        """ "matmul", "move", "init", "compute" or "reduce"."""
 
     def moving(self, name: str, scope: Scope) -> Spec:
-        """The copy of an operand into ``scope``."""
-        raise NotImplementedError
+        """The copy of an operand into ``scope``. Raises ScheduleError for a spec without operands to move."""
+        raise ScheduleError(f"{self} has no operand to move")
 
     def setting(self, name: str, scope: Scope, value: float) -> Spec:
-        """Every element of an operand in ``scope`` = value."""
-        raise NotImplementedError
+        """Every element of an operand in ``scope`` = value. Raises ScheduleError for a spec that sums nothing."""
+        raise ScheduleError(f"{self} sums nothing")
 
     def storing(self, name: str, scope: Scope) -> Spec:
-        """The copy from ``scope`` to an operand."""
-        raise NotImplementedError
+        """The copy from ``scope`` to an operand. Raises ScheduleError for a spec that sums nothing."""
+        raise ScheduleError(f"{self} sums nothing")
 
     @abstractmethod
     def meaning(self, **arrays: NDArray[Any]) -> NDArray[Any]:

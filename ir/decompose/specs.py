@@ -22,8 +22,8 @@ from taskmap.ir.printer import print_dim
 from taskmap.ir.types import DType, TensorType, f32
 
 
-class _Kind(Primitives):
-    """A spec as the root of a tree."""
+class Root(Primitives):
+    """A spec with the primitives: the root of a tree."""
 
     __slots__ = ()
 
@@ -33,7 +33,7 @@ class _Kind(Primitives):
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
-class MatMul(Spec, _Kind):
+class MatMul(Spec, Root):
     """c += a @ b, for matrices of m×k and k×n elements; with ``batch``, for as many of them.
 
     m, n, k and batch: ints, or sizes known when the kernel runs (``dim``). a, b, c: element types, or tensor types with
@@ -68,19 +68,15 @@ class MatMul(Spec, _Kind):
 
     def moving(self, name: str, scope: Scope) -> Spec:
         """The copy of a or b into ``scope``."""
-        return _copy(self, name, scope, into=True)
+        return copy_of(self, name, scope, into=True)
 
     def storing(self, name: str, scope: Scope) -> Spec:
         """The copy of c from ``scope``."""
-        return _copy(self, name, scope, into=False)
+        return copy_of(self, name, scope, into=False)
 
     def setting(self, name: str, scope: Scope, value: float) -> Spec:
         """c = value, in ``scope``."""
-        operand = self.operand(name)
-        assert operand is not None
-        dst = Operand("dst", operand.dtype, operand.axes, scope)
-        extents = tuple((axis, self.extent(axis)) for axis in operand.axes)
-        return Init(extents, (dst,), self.level, name, value)
+        return Init.of(self, name, scope, value)
 
     def meaning(self, **arrays: NDArray[Any]) -> NDArray[Any]:
         """c + a @ b."""
@@ -89,13 +85,15 @@ class MatMul(Spec, _Kind):
         return exact.astype(c.dtype)
 
 
-def _copy(spec: Spec, name: str, scope: Scope, *, into: bool) -> Move:
+def copy_of(spec: Spec, name: str, scope: Scope, *, into: bool) -> Move:
+    """The copy of an operand into ``scope``, or out of it."""
     operand = spec.operand(name)
     assert operand is not None
     there = Operand("dst" if into else "src", operand.dtype, operand.axes, scope)
     here = Operand("src" if into else "dst", operand.dtype, operand.axes, operand.scope, operand.strides)
     made: Move = object.__new__(Move)
-    extents = tuple((axis, spec.extent(axis)) for axis in operand.axes)
+    sizes = zip(operand.axes, spec.shape(operand), strict=True)
+    extents = tuple(dict(sizes).items())
     fields = (("extents", extents), ("operands", (here, there) if into else (there, here)), ("level", spec.level))
     for field, value in (*fields, ("name", name)):
         object.__setattr__(made, field, value)
@@ -103,7 +101,7 @@ def _copy(spec: Spec, name: str, scope: Scope, *, into: bool) -> Move:
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
-class Move(Spec, _Kind):
+class Move(Spec, Root):
     """dst = src, element by element: a copy between memories, or from one layout to another.
 
     shape: the type of both; dst: another type of the same shape, with strides of its own. name: of the operand of a
@@ -133,7 +131,7 @@ class Move(Spec, _Kind):
 
     def moving(self, name: str, scope: Scope) -> Spec:
         """The first half of a copy by way of ``scope``."""
-        made = _copy(self, name, scope, into=True)
+        made = copy_of(self, name, scope, into=True)
         return made.derived(name=self.name)
 
     def meaning(self, **arrays: NDArray[Any]) -> NDArray[Any]:
@@ -146,11 +144,19 @@ class Move(Spec, _Kind):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Init(Spec, _Kind):
+class Init(Spec, Root):
     """Every element of ``name`` = value."""
 
     name: str
     value: float
+
+    @staticmethod
+    def of(spec: Spec, name: str, scope: Scope, value: float) -> Init:
+        """Every element of an operand of ``spec`` = value, in ``scope``."""
+        operand = spec.operand(name)
+        assert operand is not None
+        dst = Operand("dst", operand.dtype, operand.axes, scope)
+        return Init(tuple((a, spec.extent(a)) for a in operand.axes), (dst,), spec.level, name, value)
 
     @property
     def kind(self) -> str:

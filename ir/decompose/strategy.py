@@ -10,7 +10,7 @@ After: the decompositions and refinements of Fireiron (Hagedorn et al., PACT 202
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Concatenate, ParamSpec
 
@@ -19,7 +19,6 @@ from taskmap.ir.construct import static_size
 from taskmap.ir.decompose import checks
 from taskmap.ir.decompose.leaves import leaf_of
 from taskmap.ir.decompose.levels import Level
-from taskmap.ir.decompose.lowering import kernel_of
 from taskmap.ir.decompose.ownership import mapping_of
 from taskmap.ir.decompose.refusal import refusal, users_line
 from taskmap.ir.decompose.show import show
@@ -27,7 +26,10 @@ from taskmap.ir.decompose.spec import Spec
 from taskmap.ir.decompose.steps import AccumulateStep, DoneStep, MoveStep, SplitStep, Step, TileStep, Tree
 from taskmap.ir.expressions import Scope
 from taskmap.ir.nodes import Kernel
+from taskmap.ir.util.lazy import lazily
 
+# Lowering knows the kinds of specs, which have these primitives.
+_kernel_of: Callable[[Tree, str, Mapping[str, int]], Kernel] = lazily("taskmap.ir.decompose.lowering", "kernel_of")
 P = ParamSpec("P")
 Size = int | tuple[int, int]
 """The size of a tile along an axis: neighbours, or (width, stride) for pieces of ``width`` after each ``stride``."""
@@ -110,7 +112,7 @@ class Primitives:
         return tree._after(MoveStep(spec, after, users_line("move"), operand, scope, side, by))
 
     def accumulate_in(
-        self, scope: Scope, init: float | Callable[[Strategy], Strategy] = 0.0,
+        self, scope: Scope, init: float | Callable[[Strategy], Strategy] | None = None,
         store: Callable[[Strategy], Strategy] | None = None,
     ) -> Strategy:  # fmt: skip
         """The results are summed in ``scope``, and moved when the spec is done.
@@ -119,15 +121,15 @@ class Primitives:
                                                                    MatMul(128, 128, k)(GL,GL,RF);
                                                                    Move(c:128x128)(RF->GL)
 
-        init: the first value, or a decomposition of Init, which sets 0. store: decomposes the last copy; by default
-        each worker stores what it holds.
+        init: the first value, by default the neutral one, or a decomposition of Init. store: decomposes the
+        last copy; by default each worker stores what it holds.
         """
         tree = self._tree()
         word = f"accumulate_in({scope.name})"
         checks.accumulated(tree, scope, word)
         spec = tree.spec
         name = spec.accumulated
-        value = 0.0 if callable(init) else float(init)
+        value = spec.initial if init is None or callable(init) else float(init)
         first = checks.finished(
             tree, init if callable(init) else None, Strategy(spec.setting(name, scope, value)), word
         )
@@ -231,7 +233,7 @@ class Primitives:
         sizes: values for symbolic sizes, by name; the others remain arguments. Raises ScheduleError for a tree that is
         not finished, or that needs more threads, registers or shared memory than a block has.
         """
-        return kernel_of(self._tree(), name, sizes)
+        return _kernel_of(self._tree(), name, sizes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,9 +58,14 @@ class OperandView:
         return replace(self, axes=axes)
 
     @property
+    def is_exact(self) -> bool:
+        """True if no element of the part lies beyond the end."""
+        return all(v is None or v.exact for v in self.axes)
+
+    @property
     def is_clipped(self) -> bool:
         """True if elements of the part may lie beyond the end of global memory."""
-        return self.buffer.scope is ir.Scope.GLOBAL and not all(v is None or v.exact for v in self.axes)
+        return self.buffer.scope is ir.Scope.GLOBAL and not self.is_exact
 
     def is_box(self, shape: Sequence[int]) -> bool:
         """True if a part of ``shape`` is one rectangular region."""

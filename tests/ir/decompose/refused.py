@@ -11,23 +11,34 @@ from taskmap.decompose import (
     GLOBAL,
     KERNEL,
     LANES,
+    LOCAL,
     QUAD_PAIR,
     REGISTER,
     SHARED,
     THREAD,
     WARP,
     WARPGROUP,
+    Compute,
     Level,
     MatMul,
     Move,
+    Reduce,
     Scope,
     Strategy,
+    Task,
     dim,
+    reduced,
+    stage,
+    tensor,
 )
 from taskmap.ir import repeat, spatial
 from taskmap.ir.types import f16, f32
 
 M, N, K = dim("m"), dim("n"), dim("k")
+X = tensor("x", f32[M, N])
+HIGHEST = stage("highest", (M,), lambda i: reduced("max", N, lambda j: X[i, j]))
+LESS = stage("less", (M, N), lambda i, j: X[i, j] - HIGHEST[i])
+ROWS = Task.of("rows", HIGHEST, LESS)
 
 
 def block() -> Strategy:
@@ -381,3 +392,69 @@ def store_by_others() -> None:
         .accumulate_in(REGISTER, store=lambda copy: copy.tile(1, 16).to(THREAD).done())
     )
     total.split(8).move("a", SHARED).move("b", SHARED).tile(4, 4).to(THREAD).split(1).tile(1, 1).done().kernel()
+
+
+def sum_in_no_memory() -> None:
+    Compute(ROWS).tile(4, 32).to(BLOCK).tile(1, 1).to(THREAD).done()
+
+
+def sum_of_a_part() -> None:
+    part = Compute(ROWS).tile(4, 32).to(BLOCK).tile(1, 32).to(WARP).move("x", REGISTER)
+    part.move("highest", REGISTER)
+
+
+def stage_in_registers_of_a_block() -> None:
+    Compute(ROWS).tile(4, 32).to(BLOCK).move("x", REGISTER)
+
+
+def stage_by_a_mapping() -> None:
+    twice = stage("twice", (M, N), lambda i, j: X[i, j] * 2)
+    spec = Compute(Task.of("more", twice, stage("y", (M, N), lambda i, j: twice[i, j] + 1)))
+    spec.tile(4, 32).to(BLOCK).move("twice", SHARED, by=spatial(4, 32))
+
+
+def prefetch_of_a_stage() -> None:
+    twice = stage("twice", (M, N), lambda i, j: X[i, j] * 2)
+    spec = Compute(Task.of("more", twice, stage("y", (M, N), lambda i, j: twice[i, j] + 1)))
+    spec.tile(4, 32).to(BLOCK).move("twice", SHARED).prefetch(2)
+
+
+def operand_at_other_axes() -> None:
+    spec = Compute(Task.of("shift", stage("y", (M, N), lambda i, j: X[j, i] + X[i, j])))
+    spec.tile(4, 32).to(BLOCK).move("x", SHARED)
+
+
+def sum_of_a_block() -> None:
+    Reduce(ROWS, "highest").tile(1).to(BLOCK).accumulate_in(REGISTER).split(32).done()
+
+
+def sums_of_a_warp() -> None:
+    Reduce(ROWS, "highest").tile(4).to(BLOCK).tile(4).to(WARP).accumulate_in(REGISTER).split(32).done()
+
+
+def sum_in_memory() -> None:
+    Reduce(ROWS, "highest").tile(4).to(BLOCK).tile(1).to(THREAD).split(1).done()
+
+
+def tiles_of_a_lane() -> None:
+    more = Compute(Task.of("more", stage("y", (M, N), lambda i, j: X[i, j] + 1)))
+    more.tile(2, 16).to(CORE).tile(1, 16).to(LANES).done()
+
+
+def local_memory_of_a_thread() -> None:
+    threads().split(1).move("a", LOCAL)
+
+
+def stage_in_registers_by_workers_of_its_own() -> None:
+    twice = stage("twice", (M, N), lambda i, j: X[i, j] * 2)
+    spec = Compute(Task.of("more", twice, stage("y", (M, N), lambda i, j: twice[i, j] + 1)))
+    warp = spec.tile(4, 32).to(BLOCK).tile(1, 32).to(WARP)
+    warp.move("twice", REGISTER, lambda part: part.tile(1, 1).to(THREAD).done()).done().kernel()
+
+
+def accumulate_an_init() -> None:
+    MatMul(M, N, K).tile(64, 64).to(BLOCK).accumulate_in(REGISTER, init=lambda first: first.accumulate_in(REGISTER))
+
+
+def move_of_an_init() -> None:
+    MatMul(M, N, K).tile(64, 64).to(BLOCK).accumulate_in(REGISTER, init=lambda first: first.move("dst", SHARED))

@@ -1,0 +1,174 @@
+"""The statements of a stage's elements: loops of one worker, or elements shared out among the lanes of a warp.
+
+for i, j in mapping.on(lane):  e[i, j] = exp(x[i, j] - highest[i])      elements that lie inside the problem
+total = partial sums of the lane; then, by shuffles, of all lanes
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from taskmap.ir import nodes as ir
+from taskmap.ir.algebra.mapping import TaskMapping
+from taskmap.ir.builder import Builder
+from taskmap.ir.construct import as_expr, binary, cast, const, identity, index, load, static_size
+from taskmap.ir.decompose.levels import Level
+from taskmap.ir.decompose.ownership import share_elements
+from taskmap.ir.decompose.refusal import refusal
+from taskmap.ir.decompose.spec import Spec
+from taskmap.ir.decompose.stage_spec import OPERATORS, StageSpec
+from taskmap.ir.decompose.steps import Tree
+from taskmap.ir.decompose.views import AxisView, OperandView
+from taskmap.ir.isa.table import instruction_named
+from taskmap.ir.types import i32
+from taskmap.ir.visit import map_expr, substitute
+from taskmap.ir.workers import THREAD
+
+POSITIONS = "@"
+"""The view that is no operand: it gives the position of a part in the whole, for each axis."""
+_ALONE = (Level.THREAD, Level.CORE, Level.LANES)
+_WARP = 32
+
+
+def with_positions(root: Spec, out: ir.Buffer) -> dict[str, OperandView]:
+    """The view of all axes, if ``root`` is a stage."""
+    if not isinstance(root, StageSpec):
+        return {}
+    names = [name for name, _ in root.extents]
+    return {POSITIONS: OperandView.whole(out, names, [True] * len(names))}
+
+
+def views_of_part(
+    spec: StageSpec, axes: Sequence[str], views: dict[str, OperandView], placed: OperandView
+) -> dict[str, OperandView]:
+    """The views of a stage that is computed for a part of another one, at whose ``axes`` its result is read. Its
+    operands get the names of its own axes."""
+    here = {o.name: replace(views[o.name], names=o.axes) for o in spec.operands[:-1] if o.name in views}
+    outer = views[POSITIONS]
+    of = dict(zip(outer.names, outer.axes, strict=True))
+    own = [of.get(axis) or AxisView(lambda i: i) for axis in axes]
+    for name, n in spec.extents[len(own) :]:
+        own.append(AxisView(lambda i: i, exact=static_size(spec.axis_size(name)) == static_size(n)))
+    positions = OperandView(outer.buffer, tuple(n for n, _ in spec.extents), tuple(own))
+    result = replace(placed, names=spec.operands[-1].axes)
+    return {**here, spec.written: result, POSITIONS: positions}
+
+
+@dataclass(frozen=True, slots=True)
+class StageLeaf:
+    """Writes the elements of a stage. adding: its result has a first value already."""
+
+    b: Builder
+    threads: int
+    spec: StageSpec
+    views: dict[str, OperandView]
+    adding: bool
+
+    def emit(self) -> None:
+        """All elements of the part."""
+        spec, out = self.spec, self.views[self.spec.written]
+        if spec.kind == "compute":
+            with self.elements() as at, self.b.when(self.inside(at)):
+                self.b.store(out.buffer, self.result(at), self.value(at))
+        elif spec.level is Level.WARP:
+            self.sum_of_lanes(spec, out)
+        else:
+            own, inner = spec.extents[: len(spec.tiled)], spec.extents[len(spec.tiled) :]
+            with self.loops(own) as mine:
+                if not self.adding:
+                    self.b.store(out.buffer, self.result(mine), identity(spec.operation, out.buffer.dtype))
+                with self.loops(inner) as others:
+                    self.add(spec, out.buffer, self.result(mine), [*mine, *others])
+
+    def add(self, spec: StageSpec, total: ir.Buffer, where: Sequence[ir.Expr], at: Sequence[ir.Expr]) -> None:
+        """total[where] = total[where] op the element at ``at``."""
+        value = cast(self.value(at), total.dtype)
+        with self.b.when(self.inside(at)):
+            self.b.store(total, where, binary(OPERATORS[spec.operation], total[tuple(where)], value))
+
+    def sum_of_lanes(self, spec: StageSpec, out: OperandView) -> None:
+        """Each lane sums the elements that it holds; lanes at all distances that are powers of two combine."""
+        b, dtype, op = self.b, out.buffer.dtype, OPERATORS[spec.operation]
+        start = identity(spec.operation, dtype)
+        part = b.allocate(f"{spec.written}_part", dtype, (1,), ir.Scope.REGISTER)
+        b.store(part, 0, start)
+        with self.elements() as at:
+            self.add(spec, part, (index(0),), at)
+        found, distance = b.let("mine", part[0]), _WARP // 2
+        while distance:
+            given = (index(_WARP), found, const(distance, i32))
+            other = b.let("other", ir.Intrinsic(instruction_named("shuffle_xor"), given, dtype, 1))
+            found, distance = b.let("both", binary(op, found, other)), distance // 2
+        where = out.element([index(0)] * len(out.axes))
+        b.store(out.buffer, where, binary(op, out.buffer[where], found) if self.adding else found)
+
+    @contextmanager
+    def elements(self) -> Iterator[Sequence[ir.Expr]]:
+        """The elements of this worker, by their axes within the part."""
+        spec = self.spec
+        if spec.level in _ALONE or not self.threads:
+            with self.loops(spec.extents) as at:
+                yield at
+            return
+        room = spec.level.threads or self.threads
+        mapping = self.mapping(room)
+        worker = THREAD if room == self.threads else THREAD % room
+        there = True if mapping.num_workers == room else worker < mapping.num_workers
+        with self.b.when(there), self.b.mapped([n for n, _ in spec.extents], mapping, worker) as found:
+            yield found
+
+    def mapping(self, threads: int) -> TaskMapping:
+        """The elements of each thread: those that it holds in registers, if any are held."""
+        names = tuple(n for n, _ in self.spec.extents)
+        held = [v for v in self.views.values() if v.is_distributed and v.names == names and v.buffer.owner is not None]
+        owner = held[0].buffer.owner if held else None
+        return owner or share_elements(self.spec, threads)
+
+    @contextmanager
+    def loops(self, extents: Sequence[tuple[str, ir.Dim]]) -> Iterator[Sequence[ir.Expr]]:
+        """Loops over axes, unrolled along those of registers."""
+        names = [n for n, _ in extents]
+        sizes = [n for _, n in extents]
+        held = {a for v in self.views.values() if v.buffer.scope is ir.Scope.REGISTER for a in v.names}
+        kind = ir.LoopKind.UNROLLED if held & {*names} else ir.LoopKind.SERIAL
+        with self.b.grid(names, sizes, kind) as at:
+            yield at
+
+    def inside(self, at: Sequence[ir.Expr]) -> ir.Expr:
+        """True for an element of the problem."""
+        found, spec = as_expr(True), self.spec
+        for (name, _), axis, i in zip(spec.extents, self.views[POSITIONS].axes, at, strict=True):
+            if axis is not None and not axis.exact:
+                found = found & (axis.at(i) < index(spec.axis_size(name)))
+        return found
+
+    def result(self, at: Sequence[ir.Expr]) -> tuple[ir.Expr, ...]:
+        """The place of the result."""
+        return self.views[self.spec.written].element(at[: len(self.spec.tiled)])
+
+    def value(self, at: Sequence[ir.Expr]) -> ir.Expr:
+        """An element, with its operands read where they are."""
+        spec, positions = self.spec, self.views[POSITIONS]
+        local = dict(zip(spec.axis_vars, at, strict=True))
+        whole = {v: axis.at(i) for (v, i), axis in zip(local.items(), positions.axes, strict=True) if axis is not None}
+
+        def read(e: ir.Expr) -> ir.Expr | None:
+            if not isinstance(e, ir.Load):
+                return None
+            view = self.views[e.buffer.name]
+            if view.buffer.scope is ir.Scope.GLOBAL:
+                return load(view.buffer, [substitute(map_expr(i, read), whole) for i in e.indices])
+            return load(view.buffer, view.element([local.get(i, index(0)) if isinstance(i, ir.Var) else index(0)
+                                                   for i in e.indices]))  # fmt: skip
+
+        return substitute(map_expr(spec.value(), read), whole)
+
+
+def check_holders(tree: Tree) -> None:
+    """A stage in registers is computed by those who hold it: its tree has no workers of its own."""
+    tiled = next((s for s in tree.steps if getattr(s, "level", None) is not None), None)
+    if tiled is not None:
+        why = "a stage in registers is computed by the threads that hold its result."
+        raise refusal("kernel()", tree, why, "Leave it to done(), or tile it in order.", where=tiled.source)

@@ -1,0 +1,168 @@
+"""Strategies of stages: softmax of rows, sums of symbolic length, element-wise work, in the simulator and on a CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import taskmap
+from examples.strategies import softmax_rows as softmax_module
+from examples.strategies.softmax_rows import softmax, softmax_rows
+from taskmap.decompose import (
+    BLOCK,
+    CORE,
+    LANES,
+    REGISTER,
+    SHARED,
+    THREAD,
+    WARP,
+    Compute,
+    Reduce,
+    Strategy,
+    Task,
+    dim,
+    reduced,
+    stage,
+    tensor,
+)
+from taskmap.ir.types import f16, f32, i32
+
+M, N = dim("m"), dim("n")
+SIZES = [(4, 128), (5, 97), (3, 1), (2, 1009)]
+
+
+def exact_softmax(x: NDArray[Any]) -> NDArray[Any]:
+    power = np.exp(x.astype(np.float64) - x.max(-1, keepdims=True))
+    return np.asarray(power / power.sum(-1, keepdims=True))
+
+
+def simulate(tree: Strategy, *arrays: NDArray[Any], **options: Any) -> taskmap.Simulation:
+    found = taskmap.simulate(tree.kernel(), *arrays, seconds=600.0, **options)
+    found.check()
+    assert found.deterministic
+    return found
+
+
+@pytest.mark.parametrize("shape", SIZES)
+def test_softmax_in_six_orders_of_threads(shape: tuple[int, int]) -> None:
+    x = np.random.default_rng(shape[1]).standard_normal(shape).astype(np.float32) * 4
+    y = np.full_like(x, np.nan)
+    found = simulate(softmax_rows(M, shape[1]), x, y)
+    assert found.runs == 6
+    np.testing.assert_allclose(y, exact_softmax(x), rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize("shape", SIZES)
+def test_softmax_on_a_cpu(shape: tuple[int, int]) -> None:
+    x = np.random.default_rng(shape[1]).standard_normal(shape).astype(np.float32) * 4
+    y = np.full_like(x, np.nan)
+    taskmap.build(softmax_rows(M, shape[1], CORE).kernel())(x, y)
+    np.testing.assert_allclose(y, exact_softmax(x), rtol=0, atol=4e-6)
+
+
+def test_a_row_is_read_once() -> None:
+    x = np.ones((8, 128), np.float32)
+    count = simulate(softmax_rows(M, 128), x, np.full_like(x, np.nan), seeds=(0,)).counters
+    assert count["global sectors"] == 2 * x.nbytes // 32
+    assert count["barriers"] == 0
+
+
+def test_the_tree_of_softmax(golden: Callable[[str, str], None]) -> None:
+    assert len(Path(softmax_module.__file__).read_text(encoding="utf-8").splitlines()) <= 50
+    tree = softmax_rows(M, 100)
+    assert str(tree.mapping("x")) == str(tree.mapping("power")) == "repeat(1, 4) * spatial(1, 32)"
+    golden("decompose_softmax.txt", str(tree))
+
+
+def test_the_meaning_of_every_stage() -> None:
+    x = np.random.default_rng(0).standard_normal((3, 7)).astype(np.float32)
+    task = softmax(M, 7)
+    np.testing.assert_allclose(Compute(task).meaning(x=x), exact_softmax(x), atol=1e-6)
+    np.testing.assert_array_equal(Reduce(task, "highest").meaning(x=x), x.max(-1))
+    np.testing.assert_allclose(Compute(task, "power").meaning(x=x), np.exp(x - x.max(-1, keepdims=True)), rtol=1e-6)
+
+
+REDUCTIONS: dict[str, Callable[..., Any]] = {"sum": np.sum, "max": np.max, "min": np.min, "prod": np.prod}
+
+
+@pytest.mark.parametrize("op", REDUCTIONS)
+@pytest.mark.parametrize("dtype", [f32, i32])
+def test_reductions_of_symbolic_length(op: str, dtype: Any) -> None:
+    """By warps and by threads in the simulator, and by cores: parts beyond the end are neutral."""
+    x = tensor("x", dtype[M, N])
+    spec = Reduce(Task.of("rows", stage("y", (M,), lambda i: reduced(op, N, lambda k: x[i, k]))))
+    rng = np.random.default_rng(1)
+    for shape in ((5, 70), (33, 1)):
+        values = rng.integers(-2, 3, shape) * (1 if op != "prod" else 0.5 if dtype is f32 else 1)
+        given = values.astype(np.float32 if dtype is f32 else np.int32)
+        exact = REDUCTIONS[op](given.astype(np.float64), axis=1)
+        by_warps = spec.tile(2).to(BLOCK).tile(1).to(WARP).accumulate_in(REGISTER).split(64).done()
+        by_threads = spec.tile(32).to(BLOCK).tile(1).to(THREAD).accumulate_in(REGISTER).split(4).done()
+        for tree in (by_warps, by_threads):
+            y = np.full(shape[0], 99, given.dtype)
+            simulate(tree, given, y, seeds=(0,), policies=("late",))
+            np.testing.assert_allclose(y, exact, rtol=1e-6)
+        y = np.full(shape[0], 99, given.dtype)
+        taskmap.build(spec.tile(4).to(CORE).accumulate_in(REGISTER).split(16).done().kernel())(given, y)
+        np.testing.assert_allclose(y, exact, rtol=1e-6)
+
+
+def test_sums_over_several_axes() -> None:
+    """A convolution of one channel: its operand is read beyond its tile, where it is."""
+    h, w = dim("h"), dim("w")
+    x, k = tensor("x", f32[h + 2, w + 2]), tensor("k", f32[3, 3])
+    out = stage("y", (h, w), lambda i, j: reduced("sum", (3, 3), lambda r, s: x[i + r, j + s] * k[r, s]))
+    spec = Reduce(Task.of("conv", out))
+    values, kernel = (
+        np.arange(9 * 21, dtype=np.float32).reshape(9, 21) % 7,
+        np.arange(9, dtype=np.float32).reshape(3, 3),
+    )
+    exact = sum(values[r : r + 7, s : s + 19] * kernel[r, s] for r in range(3) for s in range(3))
+    part = spec.tile(2, 16).to(CORE).accumulate_in(REGISTER).split(1).split(1).tile(1, 1)
+    lanes = spec.tile(2, 16).to(CORE).accumulate_in(REGISTER).split(1).split(1).tile(1, 16).tile(1, 1).to(LANES)
+    for tree in (part, lanes):
+        y = np.full((7, 19), np.nan, np.float32)
+        taskmap.build(tree.done().kernel())(values, kernel, y)
+        np.testing.assert_array_equal(y, exact)
+
+
+def test_stages_that_are_not_moved_are_computed_where_they_are_read() -> None:
+    x, bias = tensor("x", f16[M, N]), tensor("bias", f32[N])
+    twice = stage("twice", (M, N), lambda i, j: x[i, j] * 2, f32)
+    task = Task.of("linear", twice, stage("y", (M, N), lambda i, j: twice[i, j] + bias[j]))
+    given = np.random.default_rng(0).standard_normal((33, 70)).astype(np.float16)
+    added = np.random.default_rng(1).standard_normal(70).astype(np.float32)
+    exact = given.astype(np.float64) * 2 + added
+    spec = Compute(task)
+    block = spec.tile(16, 32).to(BLOCK)
+    trees = {
+        "inlined": block.tile(1, 4).to(THREAD).done(),
+        "in registers": block.tile(2, 4).to(THREAD).move("twice", REGISTER).done(),
+        "shared": block.move("twice", SHARED).tile(2, 32).to(WARP).done(),
+        "copied": block.move("x", SHARED).move("bias", SHARED).tile(2, 32).to(WARP).done(),
+    }
+    for name, tree in trees.items():
+        y = np.full((33, 70), np.nan, np.float32)
+        found = simulate(tree, given, added, y, seeds=(0, 1), policies=("late",))
+        np.testing.assert_allclose(y, exact, rtol=1e-6, err_msg=name)
+        assert (found.counters["barriers"] > 0) == (name in ("shared", "copied"))
+    y = np.full((33, 70), np.nan, np.float32)
+    taskmap.build(spec.tile(4, 16).to(CORE).tile(1, 16).tile(1, 1).to(LANES).done().kernel())(given, added, y)
+    np.testing.assert_allclose(y, exact, rtol=1e-6)
+
+
+def test_sizes_by_name() -> None:
+    x = tensor("x", f32[M, N])
+    mean = stage("mean", (M,), lambda i: reduced("sum", N, lambda k: x[i, k]))
+    task = Task.of("means", mean, stage("y", (M,), lambda i: mean[i] / N, f32))
+    tree = Reduce(task, "mean").tile(1).to(CORE).accumulate_in(REGISTER).split(8).done()
+    kernel = tree.kernel(n=19)
+    assert [v.name for v in kernel.dims] == ["m"]
+    given, y = np.arange(57, dtype=np.float32).reshape(3, 19), np.full(3, np.nan, np.float32)
+    taskmap.build(kernel)(given, y)
+    np.testing.assert_array_equal(y, given.sum(-1))
