@@ -68,8 +68,8 @@ class StageSpec(Spec):
 
     def specialised(self, values: Mapping[Var, Expr]) -> StageSpec:
         """The stage with values for symbolic sizes."""
-        made = Spec.specialised(self, values)
-        return made.derived(known=tuple(values.items()))
+        found = Spec.specialised(self, values)
+        return self.derived(extents=found.extents, operands=found.operands, known=tuple(values.items()))
 
     def value(self) -> Expr:
         """An element, or an element of the sum, as an expression of the axes and of the operands in memory."""
