@@ -19,9 +19,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from taskmap.ir import construct as _operators  # noqa: F401  installs the operators of expressions
+from taskmap.ir.errors import InputError
 from taskmap.ir.expressions import (
     Binary,
     Broadcast,
@@ -268,6 +269,16 @@ class Kernel:
     def own(self) -> tuple[Buffer, ...]:
         """The memory private to each launch."""
         return (*self.workspace, *self.counters)
+
+    def __call__(self, *_: object, **__: object) -> NoReturn:
+        """A kernel is data. Raises InputError, which says how to run it."""
+        raise InputError(
+            f"kernel {self.name!r} is not built",
+            where=self.source,
+            why="a Kernel is the program, not a function.",
+            hint="Decorate the function with @taskmap.kernel to call it on tensors, or use taskmap.build: it "
+            "writes its outputs in place. taskmap.simulate(kernel, ...) checks and counts.",
+        )
 
     __repr__ = lazily("taskmap.ir.printer", "kernel_line")
     _repr_html_ = lazily("taskmap.ir.printer", "kernel_html")

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from taskmap.errors import TaskmapError as TaskmapError
     from taskmap.kernels.build import BuiltKernel as BuiltKernel
     from taskmap.kernels.build import build as build
+    from taskmap.kernels.function import KernelFunction as KernelFunction
+    from taskmap.kernels.function import kernel as kernel
     from taskmap.kernels.simulate import Simulation as Simulation
     from taskmap.kernels.simulate import simulate as simulate
     from taskmap.options import Options as Options
@@ -28,6 +30,7 @@ __version__ = "0.1.0"
 _HOME = {
     "ArchivedModel": "taskmap.archive.load",
     "BuiltKernel": "taskmap.kernels.build",
+    "KernelFunction": "taskmap.kernels.function",
     "Metrics": "taskmap.util.metrics",
     "Options": "taskmap.options",
     "Report": "taskmap.report.presentation",
@@ -36,13 +39,14 @@ _HOME = {
     "build": "taskmap.kernels.build",
     "compile_onnx": "taskmap.archive.write",
     "explain": "taskmap.report.explain",
+    "kernel": "taskmap.kernels.function",
     "load": "taskmap.archive.load",
     "metrics": "taskmap.util.metrics",
     "simulate": "taskmap.kernels.simulate",
 }
 __all__ = [
-    "ArchivedModel", "BuiltKernel", "Metrics", "Options", "Report", "Simulation", "TaskmapError", "__version__",
-    "build", "compile_onnx", "explain", "load", "metrics", "simulate",
+    "ArchivedModel", "BuiltKernel", "KernelFunction", "Metrics", "Options", "Report", "Simulation", "TaskmapError",
+    "__version__", "build", "compile_onnx", "explain", "kernel", "load", "metrics", "simulate",
 ]  # fmt: skip
 
 

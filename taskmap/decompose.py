@@ -16,11 +16,12 @@ from taskmap.ir.expressions import Buffer, Scope
 from taskmap.ir.script.vocabulary import dim
 from taskmap.ir.task import Task, reduced, stage
 from taskmap.ir.types import TensorType
+from taskmap.kernels.parameter import param
 
 __all__ = [
     "BLOCK", "CORE", "FRAGMENT", "GLOBAL", "KERNEL", "LANES", "LOCAL", "QUAD_PAIR", "REGISTER", "SHARED", "THREAD",
     "WARP", "WARPGROUP", "Compute", "Init", "Level", "MatMul", "Move", "Reduce", "Scope", "Strategy", "Task", "dim",
-    "reduced", "stage", "tensor",
+    "param", "reduced", "stage", "tensor",
 ]  # fmt: skip
 
 

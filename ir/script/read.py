@@ -94,14 +94,25 @@ def kernel(
     frame_locals = dict(sys._getframe(1).f_locals)
 
     def read(body: Function) -> Kernel:
-        launch = grid if isinstance(grid, tuple) else (grid,)
-        edges = bool(launch) if predicated is None else predicated
-        result = _KernelReader(body, frame_locals, launch, threads, edges, name, note).read()
-        result = replace(result, cluster=cluster, min_blocks=min_blocks)
-        verify(result)
-        return result
+        return read_kernel(
+            body, frame_locals, grid=grid, threads=threads, predicated=predicated, name=name, note=note,
+            cluster=cluster, min_blocks=min_blocks,
+        )  # fmt: skip
 
     return read if function is None else read(function)
+
+
+def read_kernel(
+    function: Function, frame_locals: Mapping[str, Any], *, grid: Dim | tuple[Dim, ...] = (), threads: int = 0,
+    predicated: bool | None = None, name: str = "", note: str = "", cluster: tuple[int, ...] = (), min_blocks: int = 0,
+) -> Kernel:  # fmt: skip
+    """The kernel of a function that sees the names of ``frame_locals``; the other arguments as of ``kernel``."""
+    launch = grid if isinstance(grid, tuple) else (grid,)
+    edges = bool(launch) if predicated is None else predicated
+    result = _KernelReader(function, frame_locals, launch, threads, edges, name, note).read()
+    result = replace(result, cluster=cluster, min_blocks=min_blocks)
+    verify(result)
+    return result
 
 
 def script(function: Function) -> Script:

@@ -117,3 +117,22 @@ def _dtype(name: str, argument: str) -> DType:
         return dtype_named(_NAMES.get(name, name))
     except TypeMismatchError as error:
         raise InputError(f"the argument {argument} has the element type {name}", why=f"{error.what}.") from error
+
+
+def element_type(value: Any, name: str) -> DType:
+    """The element type of a tensor, also of one without elements. Raises InputError for other objects."""
+    dtype = getattr(value, "dtype", None)
+    if dtype is None:
+        raise InputError(
+            f"the argument {name} is a {type(value).__name__}", hint="Pass a torch tensor or a numpy array."
+        )
+    return _dtype(str(dtype).removeprefix("torch."), name)
+
+
+def native_type(dtype: DType, module: Any) -> Any:
+    """An element type as torch or numpy (``module``) calls it. Raises InputError for a type that it does not have."""
+    name = next((theirs for theirs, ours in _NAMES.items() if ours == dtype.name), "")
+    found = getattr(module, name, None)
+    if found is None:
+        raise InputError(f"{module.__name__} has no type {dtype}", hint="Pass torch tensors.")
+    return found

@@ -1,5 +1,6 @@
 """`taskmap tune module:function`: accepted and refused names, and the tuning of their operators."""
 
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,9 @@ from taskmap.tuning.database import Database
 Capture = pytest.CaptureFixture[str]
 MODULE = """
 import torch
+import taskmap
+from taskmap.decompose import CORE, REGISTER, MatMul, Strategy, param
+from taskmap.ir.nodes import Dim
 from torch import nn
 
 net = nn.Linear(16, 32)
@@ -44,6 +48,11 @@ later.example_inputs = lambda: torch.randn(16, 16)
 
 def odd():
     return 5
+
+def tall(m: Dim, n: Dim, k: Dim, rows: int = param("rows", (4, 2))) -> Strategy:
+    return MatMul(m, n, k).tile(rows, 32).to(CORE).accumulate_in(REGISTER).split(1).done()
+
+kernel = taskmap.kernel(signature="a[m, k], b[k, n]")(tall)
 
 class inner:
     model = net
@@ -120,6 +129,14 @@ def test_its_operators_are_tuned(cache_dir: Path, capsys: Capture) -> None:
     assert main([*arguments, "--train"]) == 0
     assert main(["tune", "tunable_module:nothing", "--shape", "8", "--seconds", "5"]) == 1
     assert "no operator has configurations" in capsys.readouterr().out
+
+
+def test_a_kernel_is_tuned(cache_dir: Path, capsys: Capture) -> None:
+    arguments = ["tune", "tunable_module:kernel", "--shape", "16x8", "--shape", "8x32", "--seconds", "600"]
+    assert main(arguments) == 0
+    assert re.fullmatch("best: rows=[42]\n", capsys.readouterr().out)
+    assert main(["cache", "list"]) == 0
+    assert "kernel.tunable_module.tall" in capsys.readouterr().out
 
 
 def test_the_command_says_what_is_no_operator(capsys: Capture) -> None:

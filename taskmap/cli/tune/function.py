@@ -3,6 +3,7 @@
 The name after the colon is looked up in the module, dots included. It may be
 
 - a model (a `torch.nn.Module`), or a function of tensors;
+- a kernel (`@taskmap.kernel`), whose parameters are tuned;
 - a function without required parameters: it is called, and returns a model, or (model, inputs), or
   (model, inputs, keywords).
 
@@ -20,7 +21,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -28,6 +29,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from taskmap.cli.options import folder_of
+from taskmap.cli.output import print_json
 from taskmap.cli.shapes import Shape
 from taskmap.cli.tune.parsers import budget_of
 from taskmap.cli.tune.session import report_model
@@ -35,6 +37,8 @@ from taskmap.compile.session import new_session
 from taskmap.graph.importers.torch.types import torch_dtype
 from taskmap.ir.errors import InputError
 from taskmap.ir.types import dtype_named
+from taskmap.kernels.function import KernelFunction
+from taskmap.kernels.parameter import config_text
 from taskmap.options import Options
 from taskmap.torch_backend import compile_captured
 
@@ -54,6 +58,9 @@ class RecordedCall:
 def tune_function(a: argparse.Namespace) -> int:
     """Tune the operators of the named function; 1 if it has none that can be tuned."""
     torch.manual_seed(a.seed)
+    found = _find(a.function)
+    if isinstance(found, KernelFunction):
+        return _tune_kernel(found, a)
     call = call_of(a.function, _texts(a.shape))
     with ExitStack() as stack:
         if a.threads is not None:
@@ -66,6 +73,17 @@ def tune_function(a: argparse.Namespace) -> int:
             session.choices.budget = budget_of(a)
         _run(call, partial(compile_captured, session=session), device, a.train)
         return report_model(session.choices, {}, a.json)
+
+
+def _tune_kernel(kernel: KernelFunction, a: argparse.Namespace) -> int:
+    """Tune the parameters of a kernel on random tensors of the shapes in --shape."""
+    inputs = [_random(shape).to(a.target) for shape in _texts(a.shape)]
+    best = config_text(replace(kernel, options={"cache_dir": folder_of(a)}).tune(*inputs, seconds=a.seconds))
+    if a.json:
+        print_json({"kernel": kernel.name, "best": best})
+    else:
+        print(f"best: {best}")
+    return 0
 
 
 def _texts(shapes: Sequence[Shape]) -> list[str]:
