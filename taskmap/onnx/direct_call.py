@@ -146,10 +146,11 @@ class _Found:
 
 
 def _result(out: View | Dim | None, laid: Mapping[Any, Place]) -> _Found | None:
-    """A result's place in its slot, in C order; None if it has another layout, or is not a tensor."""
-    if not isinstance(out, View) or out.of is not None:
+    """A result's place in its slot, in C order; None if it has another layout, is a constant, or is not a tensor."""
+    place = laid.get(out.slot if out.spec is None else id(out)) if isinstance(out, View) and out.of is None else None
+    if place is None or not isinstance(out, View):
         return None
-    shape, strides, first = laid[out.slot if out.spec is None else id(out)]
+    shape, strides, first = place
     return _Found(out.slot, first, shape, out.copy) if strides == _strides(shape) else None
 
 

@@ -220,3 +220,16 @@ def test_no_two_results_share_memory() -> None:
                 assert result.tolist() == wanted[name]
                 result[...] = 7
                 assert given.tolist() == x.tolist()
+
+
+def test_a_result_without_elements_beside_one_that_is_computed() -> None:
+    bounds = [numpy_helper.from_array(np.array([n], np.int64), name) for name, n in (("from", 90), ("to", 100))]
+    nodes = [helper.make_node("Add", ["x", "x"], ["y"]), helper.make_node("Slice", ["x", "from", "to"], ["z"])]
+    made = model(nodes, [("x", FLOAT, [4, 3])], [("y", FLOAT, [4, 3]), ("z", FLOAT, [0, 3])], bounds)
+    for seed in range(3):
+        x = np.random.default_rng(seed).standard_normal((4, 3)).astype(np.float32)
+        y, z = made(x)
+        np.testing.assert_array_equal(y, x + x)
+        assert z.shape == (0, 3)
+    alone = model(nodes[1:], [("x", FLOAT, [4, 3])], [("z", FLOAT, [0, 3])], bounds)
+    assert all(alone(x)[0].shape == (0, 3) for _ in range(3))
