@@ -1,9 +1,14 @@
-"""Block sizes of products on tile registers: rows and panels of one iteration of the parallel loop."""
+"""Block sizes of products on tile registers: rows and panels of one iteration of the parallel loop, steps of a part.
+
+A panel that is longer than the first-level cache is multiplied in parts: all rows of the block by one part of it, then
+by the next, with sums that stay in the second-level cache between them. Rows whose lines fall on a few sets of the
+first-level cache, or straddle two lines, are then copied as tiles.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
+from math import gcd, prod
 
 from taskmap.ir.construct import static_size
 from taskmap.ir.target import CpuTarget
@@ -12,6 +17,14 @@ from taskmap.schedules.cpu.support.balance import blocks, makespan
 
 _STACK = 1 << 20
 """Bytes of a copied block of rows and a copied panel, at most."""
+_PART, _LEAST_PANEL = 16 << 10, 32 << 10
+"""Bytes of a panel's part, and of a panel that is not divided: at most two thirds of a first-level cache."""
+_MOST_SUMS = 256 << 10
+"""Bytes of the sums of a block."""
+_LINE, _SETS, _MOST_IN_SET = 64, 64, 4
+"""Bytes of a line, sets of the first-level cache, and the lines of a's tiles that one set may hold beside b's."""
+_PANELS_PER_COPY = 8
+"""Panels against which copied rows are multiplied, at least."""
 _UNKNOWN = 512
 """The extent assumed for a symbolic size."""
 _STEP = 70
@@ -28,10 +41,12 @@ _FAR, _NEAR = 10, 32
 
 @dataclass(frozen=True, slots=True)
 class BlockSizes:
-    """``rows`` of a, whole calls of the microkernel, against ``panels`` of b."""
+    """``rows`` of a, whole calls of the microkernel, against ``panels`` of b. ``part``: the steps of the sum that are
+    added for all rows before the next ones; 0 if there is one part."""
 
     rows: int
     panels: int
+    part: int = 0
 
 
 def block_sizes(operands: TileOperands, target: CpuTarget) -> BlockSizes | None:
@@ -40,7 +55,7 @@ def block_sizes(operands: TileOperands, target: CpuTarget) -> BlockSizes | None:
     m, n = static_size(operands.m) or _UNKNOWN, static_size(operands.n) or _UNKNOWN
     batch = prod(static_size(d) or 1 for _, d in operands.contraction.batch)
     tile_bytes = operands.steps * unit.depth * unit.tiles.spec.a.bytes * unit.height
-    panel_bytes = operands.steps * unit.depth * unit.tiles.spec.b.bytes * unit.width
+    panel_bytes = _panel_bytes(operands)
     most = max(_STACK - (panel_bytes if operands.packed is None else 0), 0) // tile_bytes
     high, wide = -(-m // unit.height), -(-n // unit.width)
     if not most:
@@ -62,7 +77,32 @@ def block_sizes(operands: TileOperands, target: CpuTarget) -> BlockSizes | None:
 
     sizes = [(r, p) for r in _sizes(min(high, most)) for p in _sizes(wide)]
     rows, panels = min(sizes, key=lambda size: seconds(*size))
-    return BlockSizes(rows * unit.height, panels)
+    return BlockSizes(rows * unit.height, panels, _part(operands, rows) if rows > 1 else 0)
+
+
+def _part(operands: TileOperands, tiles: int) -> int:
+    """Steps of a part; 0 if the panel stays in the first-level cache, or if sums would take too much memory."""
+    unit, steps = operands.unit, operands.steps
+    sums = tiles * unit.height * unit.width * unit.tiles.spec.c.bytes
+    if _panel_bytes(operands) <= _LEAST_PANEL or sums > _MOST_SUMS:
+        return 0
+    parts = -(-_panel_bytes(operands) // _PART)
+    return -(-steps // parts)
+
+
+def _panel_bytes(operands: TileOperands) -> int:
+    unit = operands.unit
+    return operands.steps * unit.depth * unit.tiles.spec.b.bytes * unit.width
+
+
+def copies_rows(operands: TileOperands) -> bool:
+    """True if tiles of rows in memory are better copied than loaded again and again: against several panels, if they
+    share sets of the first-level cache with others or straddle its lines."""
+    panels = -(-(static_size(operands.n) or _UNKNOWN) // operands.unit.width)
+    if operands.rows is None or panels < _PANELS_PER_COPY or _panel_bytes(operands) <= _LEAST_PANEL:
+        return False
+    size = operands.rows.stride * operands.unit.tiles.spec.a.bytes
+    return size % _LINE != 0 or _SETS // gcd(size // _LINE, _SETS) * _MOST_IN_SET < operands.unit.height
 
 
 def _sizes(most: int) -> list[int]:

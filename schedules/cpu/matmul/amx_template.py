@@ -3,17 +3,19 @@
     parallel over (batch, blocks of rows, groups of panels):
         copy the rows of a that tiles cannot be loaded from: computed ones, those beside an edge, the end of the sum
         for each panel of b, 32 columns (copied in groups of neighbours, unless it is stored so):
-            for each 32 rows of the block:   multiply (microkernel);   epilogue on the tile, vectorised
+            for each part of a long sum:
+                for each 32 rows of the block:   multiply (microkernel);   at the end: epilogue on the tile, vectorised
 
-Where rows of a lie in memory at a constant stride, tiles are loaded from there. A block of rows and a group of panels
-stay in the second-level cache. Copies are filled with zeros beyond the end of the sum and repeat the last row beyond
-the last one, so no value beside an edge enters a sum, and nothing outside an operand is read.
+Where rows of a lie in memory at a constant stride, tiles are loaded from there, unless their lines fall on few sets of
+the cache. A part of a panel stays in the first-level cache; a block of rows with its sums and a group of panels stay in
+the second-level cache. Copies are filled with zeros beyond the end of the sum and repeat the last row beyond the last
+one, so no value beside an edge enters a sum, and nothing outside an operand is read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from taskmap.ir.analysis.contraction import Contraction
@@ -28,7 +30,7 @@ from taskmap.schedules.common.epilogue import Epilogue
 from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.common.loops import column_groups, parallel_grid, worth_sharing
 from taskmap.schedules.common.matmul_form import anchor_of
-from taskmap.schedules.cpu.matmul.amx_blocking import BlockSizes, block_sizes
+from taskmap.schedules.cpu.matmul.amx_blocking import BlockSizes, block_sizes, copies_rows
 from taskmap.schedules.cpu.matmul.amx_copies import copy_columns, copy_rows
 from taskmap.schedules.cpu.matmul.amx_operands import TileOperands, find_operands
 from taskmap.schedules.cpu.matmul.amx_tile import Place, Source, TileUnit, multiply_tiles
@@ -49,6 +51,8 @@ def schedule_tiles(task: Task, target: CpuTarget) -> Kernel | None:
     if operands is None:
         return None
     require_count(task, task.outputs, stage.shape)
+    if copies_rows(operands):
+        operands = replace(operands, rows=None)
     blocking = block_sizes(operands, target)
     return None if blocking is None else _TileProduct(task, stage, operands, blocking, target).kernel()
 
@@ -60,6 +64,23 @@ class _Block:
     outer: tuple[Expr, ...]
     first: Expr
     rows: Dim
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The rows of one call of the microkernel: its ``number`` in the block, the first ``row``, how many there are, and
+    the tiles of a; ``tail``: those of the last step."""
+
+    number: Expr
+    row: Expr
+    count: Expr
+    left: Source
+    tail: Source | None = None
+
+
+def _from_step(source: Source, first: Expr) -> Source:
+    """``source`` with its steps counted from ``first`` on."""
+    return source if first == index(0) else lambda i, k: source(i, first + k)
 
 
 @dataclass(slots=True)
@@ -133,21 +154,47 @@ class _TileProduct:
             values.bind(p, panels)
             panel = values.simplifier(group * panels + p)
             right = self.right(values.nested(), block, panel)
-            if direct:
-                with b.loop("tile", index(full)) as t:
-                    values.bind(t, self.blocking.rows // height)
-                    inside = values.nested()
-                    row = inside.simplifier(block.first + t * height)
-                    tail = None if ends is None else self.copied(ends, t)
-                    left = self.loaded(inside, block, row)
-                    self.tile(inside, block, panel, row, index(height), left, right, tail)
-            if held is not None:
-                with b.loop("tile", values.simplifier(index(tiles) - index(full))) as t:
-                    values.bind(t, self.blocking.rows // height)
-                    inside = values.nested()
-                    row = inside.simplifier(block.first + (index(full) + t) * height)
-                    rows = inside.simplifier(minimum(index(self.m) - row, height))
-                    self.tile(inside, block, panel, row, rows, self.copied(held, t), right, None)
+
+            def each(emit: Callable[[Inliner, _Rows], None], values: Inliner = values) -> None:
+                if direct:
+                    with b.loop("tile", index(full)) as t:
+                        values.bind(t, self.blocking.rows // height)
+                        inside = values.nested()
+                        row = inside.simplifier(block.first + t * height)
+                        tail = None if ends is None else self.copied(ends, t)
+                        emit(inside, _Rows(t, row, index(height), self.loaded(inside, block, row), tail))
+                if held is not None:
+                    with b.loop("tile", values.simplifier(index(tiles) - index(full))) as t:
+                        values.bind(t, self.blocking.rows // height)
+                        inside = values.nested()
+                        number = inside.simplifier(index(full) + t)
+                        row = inside.simplifier(block.first + number * height)
+                        rows = inside.simplifier(minimum(index(self.m) - row, height))
+                        emit(inside, _Rows(number, row, rows, self.copied(held, t)))
+
+            self.panel(each, block, panel, right)
+
+    def panel(self, each: Callable[..., None], block: _Block, panel: Expr, right: Source) -> None:
+        """All rows of a block against a panel, in parts of the sum; ``each`` loops over calls of the microkernel."""
+        b, unit, part, steps = self.b, self.unit, self.blocking.part, self.operands.steps
+        if not part:
+            each(lambda values, rows: self.tile(values, block, panel, rows, right))
+            return
+        sums = b.allocate("sums", unit.tiles.spec.c, (self.blocking.rows, unit.width))
+        last = (steps - 1) // part * part
+
+        def add(first: Expr, start: bool) -> Callable[[Inliner, _Rows], None]:
+            def emit(values: Inliner, rows: _Rows) -> None:
+                held = sums, values.simplifier(rows.number * unit.height)
+                left, b_part = _from_step(rows.left, first), _from_step(right, first)
+                multiply_tiles(b, unit, part, left, b_part, held, start=held if start else None)
+
+            return emit
+
+        each(add(index(0), start=False))
+        with b.loop("part", last // part - 1) as number:
+            each(add((number + 1) * part, start=True))
+        each(lambda values, rows: self.tile(values, block, panel, rows, right, last, sums))
 
     def fixed(self, block: _Block) -> dict[Var, Expr]:
         """The indices of the batch."""
@@ -205,19 +252,24 @@ class _TileProduct:
         values: Inliner,
         block: _Block,
         panel: Expr,
-        row: Expr,
-        rows: Expr,
-        left: Source,
+        rows: _Rows,
         right: Source,
-        tail: Source | None,
+        first: int = 0,
+        sums: Buffer | None = None,
     ) -> None:
-        """One call of the microkernel, and its epilogue."""
-        unit = self.unit
+        """One call of the microkernel from step ``first`` on, added to ``sums``, and its epilogue."""
+        unit, from_step = self.unit, index(first)
         out = self.b.allocate("tile", unit.tiles.spec.c, (unit.height, unit.width))
-        steps = self.operands.steps - (tail is not None)
-        multiply_tiles(self.b, unit, steps, left, right, out, tail=tail)
+        steps = self.operands.steps - first - (rows.tail is not None)
+        start = None if sums is None else (sums, values.simplifier(rows.number * unit.height))
+        left, right = _from_step(rows.left, from_step), _from_step(right, from_step)
+        multiply_tiles(self.b, unit, steps, left, right, (out, index(0)), tail=rows.tail, start=start)
         column = values.simplifier(panel * unit.width)
-        self.columns(values, panel, lambda inside, groups: self.epilogue(inside, block, out, row, rows, column, groups))
+
+        def store(inside: Inliner, groups: Sequence[tuple[int, int]]) -> None:
+            self.epilogue(inside, block, out, rows.row, rows.count, column, groups)
+
+        self.columns(values, panel, store)
 
     def columns(self, values: Inliner, panel: Expr, body: Callable[[Inliner, Sequence[tuple[int, int]]], None]) -> None:
         """``body`` for the columns of a panel that exist, in groups of vectors; () for a symbolic number."""

@@ -30,6 +30,8 @@ Place = tuple[Region, Expr]
 """The first element of a tile in memory, and the elements from one row to the next."""
 Source = Callable[[int, Expr], Place]
 """The place of an operand's tile, by its number across the sum and its step along it."""
+Sums = tuple[Buffer, Expr]
+"""A local buffer as wide as a panel, and the first row of a call's sums in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +91,14 @@ def multiply_tiles(
     steps: Dim,
     a: Source,
     right: Source,
-    out: Buffer,
+    out: Sums,
     *,
     tail: Source | None = None,
-    resume: bool = False,
+    start: Sums | None = None,
 ) -> None:
-    """``out`` = a · b over ``steps`` steps, for a local buffer of ``unit.height`` × ``unit.width`` sums.
+    """``out`` = ``start`` + a · b over ``steps`` steps, for ``unit.height`` × ``unit.width`` sums.
 
-    tail: the places of a's tiles for one more step; resume: add to the contents of ``out``.
+    tail: the places of a's tiles for one more step; start: the sums of earlier steps, zeros if None.
     """
     tiles, spec = unit.tiles, unit.tiles.spec
     sums = [
@@ -104,8 +106,8 @@ def multiply_tiles(
         for _ in range(unit.high)
     ]
     for i, j, acc in _each(sums):
-        if resume:
-            b.invoke(tiles.load_c, _whole(acc), _part(out, i, j, acc), index(out.shape[1]))
+        if start is not None:
+            b.invoke(tiles.load_c, _whole(acc), _part(start, i, j, acc), index(unit.width))
         else:
             b.invoke(tiles.zero_c, _whole(acc))
     with b.loop("k", index(steps)) as k:
@@ -113,7 +115,7 @@ def multiply_tiles(
     if tail is not None:
         _step(b, unit, sums, index(steps), tail, right)
     for i, j, acc in _each(sums):
-        b.invoke(tiles.store_c, _whole(acc), _part(out, i, j, acc), index(out.shape[1]))
+        b.invoke(tiles.store_c, _whole(acc), _part(out, i, j, acc), index(unit.width))
 
 
 def _step(b: Builder, unit: TileUnit, sums: list[list[Buffer]], k: Expr, a: Source, right: Source) -> None:
@@ -139,6 +141,7 @@ def _whole(tile: Buffer) -> Region:
     return region(tile, (0, 0), tile.shape)
 
 
-def _part(out: Buffer, i: int, j: int, tile: Buffer) -> Region:
+def _part(sums: Sums, i: int, j: int, tile: Buffer) -> Region:
     rows, columns = tile.shape
-    return region(out, (index(rows) * i, index(columns) * j), tile.shape)
+    buffer, first = sums
+    return region(buffer, (first + index(rows) * i, index(columns) * j), tile.shape)

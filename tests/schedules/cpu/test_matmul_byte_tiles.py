@@ -40,7 +40,16 @@ on = pytest.mark.parametrize(
 )
 NUMPY = {u8: np.uint8, i8: np.int8}
 SIGNS = {(u8, u8): "uu", (u8, i8): "us", (i8, u8): "su", (i8, i8): "ss"}
-SIZES = [(64, 96, 64), (33, 50, 37), (1, 17, 128), (16, 130, 1), (47, 48, 2), (70, 65, 255), (100, 33, 192)]
+SIZES = [
+    (64, 96, 64),
+    (33, 50, 37),
+    (1, 17, 128),
+    (16, 130, 1),
+    (47, 48, 2),
+    (70, 65, 255),
+    (100, 33, 192),
+    (70, 300, 2100),
+]
 
 
 def product(
@@ -155,7 +164,7 @@ def test_sums_of_another_type_do_not_reach_the_unit() -> None:
 
 @pytest.mark.skipif(not HOST.supports("avx512"), reason="the toolchain compiles for this CPU")
 def test_the_hot_loop_is_products_of_tiles_without_spills(tmp_path: Path) -> None:
-    loop = hot_loop(schedule(product(512, 512, 2048), REAL), REAL, "tdpbssd", tmp_path)
+    loop = hot_loop(schedule(product(512, 512, 1024), REAL), REAL, "tdpbssd", tmp_path)
     counts = {name: sum(name in line for line in loop) for name in ("tdpbssd", "tileloadd", "tilestored", "tilezero")}
     rounds = counts["tdpbssd"] // 4
     assert counts == {"tdpbssd": 4 * rounds, "tileloadd": 4 * rounds, "tilestored": 0, "tilezero": 0}

@@ -15,10 +15,11 @@ from taskmap.backend.cpu.tile_model import tile_counts
 from taskmap.ir.construct import cast, ceil_div, const, index, maximum
 from taskmap.ir.interp.run import interpret
 from taskmap.ir.lower.pipeline import lower
-from taskmap.ir.nodes import Buffer, Dim, Kernel, Reduce, Var
+from taskmap.ir.nodes import Allocate, Buffer, Dim, Kernel, Reduce, Var
 from taskmap.ir.target import CpuTarget, cpu_target
 from taskmap.ir.task import Stage, Task
 from taskmap.ir.types import DType, bf16, f32
+from taskmap.ir.visit import walk_stmts
 from taskmap.schedules import packed_filled, packed_together, packed_width, schedule
 from tests.schedules import bf16_products
 from tests.schedules.bf16_products import bf16_array, check
@@ -43,9 +44,10 @@ def product(
     packed: bool = True,
     fused: bool = False,
     turned: bool = False,
+    stride: int | None = None,
 ) -> Task:
     """out = a @ b; b in tiles or by rows; fused: out = relu(relu(a) @ b + bias)."""
-    a = Buffer("a", bf16, (m, k), strides=(1, m) if turned else None)
+    a = Buffer("a", bf16, (m, k), strides=(1, m) if turned else None if stride is None else (stride, 1))
     depth = -(-k // 32) * 16
     b = Buffer("b", bf16, (ceil_div(n, 32), depth, 32, 2) if packed else (k, n))
     bias, out = Buffer("bias", f32, (n,)), Buffer("out", bf16, (m, n))
@@ -88,6 +90,20 @@ def test_products(target: CpuTarget, turned: bool) -> None:
         assert "tdpbf16ps" in kernel.note
         a, b = bf16_array((m, k), rng), bf16_array((k, n), rng)
         check(run(kernel, target, [a, in_tiles(b)], {}), a, b)
+
+
+@on
+@pytest.mark.parametrize(("k", "stride"), [(1056, 1056), (1040, 1056), (1100, 1100), (1024, 1024), (1, 1100)])
+def test_long_sums_are_added_in_parts(target: CpuTarget, k: int, stride: int) -> None:
+    """Of rows in memory, with and without an end, and of copied rows."""
+    rng = np.random.default_rng()
+    m, n = 100, 290
+    task = product(m, n, k, stride=stride)
+    kernel = schedule(task, target)
+    parts = {s.buffer.name for s in walk_stmts(kernel.body) if isinstance(s, Allocate)}
+    assert ("sums" in parts) == (k > 1)
+    a, b = bf16_array((m, stride), rng), bf16_array((k, n), rng)
+    check(run(kernel, target, [a[:, :k], in_tiles(b)], {}), a[:, :k], b)
 
 
 @on
