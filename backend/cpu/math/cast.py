@@ -16,6 +16,19 @@ _TO_BF16 = """\
   $SU rounded = u + 0x7fff + ((u >> 16) & 1);
   return tm_cast_${SU}_to_$TU(tm_select_$SU(x != x, u | 0x400000, rounded) >> 16);"""
 
+# In one instruction, which takes subnormal numbers for zeros: vectors with such lanes are left to the integers.
+_TO_BF16_NATIVE = """\
+#if defined(__AVX512BF16__) || defined(__AMX_BF16__)
+  u16 subnormal;
+  __asm__("vfpclassps $$0x20, %1, %0" : "=Yk"(subnormal) : "v"(x));
+  if (__builtin_expect(!subnormal, 1)) {
+    $T y;
+    __asm__("vcvtneps2bf16 %1, %0" : "=v"(y) : "v"(x));
+    return y;
+  }
+#endif
+"""
+
 # The same with fewer bits: a subnormal number is rounded by adding a power of two whose last place is that of the
 # smallest one. e4m3 has no infinity; values that are too large become the largest.
 _TO_FLOAT8 = """\
@@ -160,7 +173,8 @@ def _from_bf16(s: Vector) -> str:
 
 def _to_bf16(s: Vector) -> str:
     unsigned, narrow = s.of("u32").name, s.of("u16").name
-    return s.render(_TO_BF16, S=s.name, SU=unsigned, TU=narrow)
+    native = s.render(_TO_BF16_NATIVE, T=s.of("bf16").name) if s.lanes in (8, 16) else ""
+    return native + s.render(_TO_BF16, S=s.name, SU=unsigned, TU=narrow)
 
 
 def _to_float8(s: Vector, t: Vector) -> str:
