@@ -110,7 +110,7 @@ def multiply_tiles(
             b.invoke(tiles.load_c, _whole(acc), _part(start, i, j, acc), index(unit.width))
         else:
             b.invoke(tiles.zero_c, _whole(acc))
-    with b.loop("k", index(steps)) as k:
+    with b.loop("k", index(steps), unroll=1) as k:  # unrolled, it would need more addresses than there are registers
         _step(b, unit, sums, k, a, right)
     if tail is not None:
         _step(b, unit, sums, index(steps), tail, right)
