@@ -67,8 +67,8 @@ def schedule_pointwise(task: Task, target: CpuTarget) -> Kernel:
 
 
 def _vectors_last(
-    runs: Sequence[Sequence[int]], extents: Sequence[Dim], walks: Sequence[MemoryStep], lanes: int
-) -> tuple[list[Sequence[int]], list[Dim]]:
+    runs: Sequence[list[int]], extents: Sequence[Dim], walks: Sequence[MemoryStep], lanes: int
+) -> tuple[list[list[int]], list[Dim]]:
     """The runs of axes and their extents, with those for vectors last."""
     best = best_vector_run(runs, extents, walks, lanes)
     order = [r for r in range(len(runs)) if r != best] + ([best] if runs else [])
