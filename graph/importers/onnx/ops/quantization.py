@@ -48,12 +48,18 @@ def shifted(x: Node, zero: Node | None) -> Node:
 
 
 def rounded(e: Expr, elem: int, zero: Expr | None) -> Expr:
-    """round(e) + zero clamped to the range of ``elem``, as i64; ties round to the even number."""
+    """round(e) + zero clamped to the range of ``elem``, which contains ``zero``; ties round to the even number.
+
+    As i32 if the type has at most 16 bits, else i64, whose vectors take twice the registers.
+    """
     low, high = limits(elem)
-    whole = cast(
-        maximum(minimum(function_call("round", e), number(2.0**31, e.dtype)), number(-(2.0**31), e.dtype)), i64
-    )
-    moved = whole if zero is None else whole + cast(zero, i64)
+    narrow = high - low < 1 << 16
+    wide, bound = (i32, high - low + 1) if narrow else (i64, 1 << 31)  # beyond the bound, no zero leads into the range
+    near = maximum(minimum(function_call("round", e), number(float(bound), e.dtype)), number(-float(bound), e.dtype))
+    whole = cast(near, wide)
+    if narrow:
+        whole = maximum(whole, -bound)  # NaN is converted to the lowest number, to which no zero may be added
+    moved = whole if zero is None else whole + cast(zero, wide)
     return minimum(maximum(moved, low), high)
 
 
