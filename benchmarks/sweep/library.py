@@ -33,13 +33,16 @@ class Called(nn.Module):
 
 
 def shallow(config: Any) -> None:
-    """Leaves two layers of each stack and one block of each stage."""
-    for name in _DEPTHS:
-        if isinstance(getattr(config, name, None), int):
-            setattr(config, name, min(2, getattr(config, name)))
+    """Leaves two layers of each stack or one block of each stage; a model that reads certain layers keeps all."""
+    if getattr(config, "backbone_out_indices", None):
+        return
     for name in ("depths", "num_block_repeats"):
         if getattr(config, name, None):
             setattr(config, name, [1] * len(getattr(config, name)))
+            return
+    for name in _DEPTHS:
+        if isinstance(getattr(config, name, None), int):
+            setattr(config, name, min(2, getattr(config, name)))
 
 
 def of_library(

@@ -126,18 +126,18 @@ def speeds(kept: Measurement, names: list[str]) -> dict[str, Any]:
 
 
 def lost(explained: Explained) -> dict[str, Any]:
-    """Counts of kernels, and those that lose most seconds against their roofline."""
-    often = [g for g in explained.groups if not g.once and g.seconds is not None]
+    """Counts of kernels, and those whose fastest runs lose most seconds against their roofline."""
+    often = [g for g in explained.groups if not g.once and g.fastest is not None]
     rows: list[dict[str, Any]] = []
     for group in often:
-        share = explained.roofline(group)
-        if share is None or group.seconds is None:
+        least, fastest = explained.least(group), group.fastest
+        if least is None or not fastest:
             continue
         text = group.anchor or ", ".join((*group.prologue, *group.fused, *group.epilogue)[:4])
-        over = group.seconds * group.calls * max(1 - share, 0.0)
+        over = max(fastest - least, 0.0) * group.calls
         rows.append({
-            "operators": text, "line": group.line.place, "schedule": group.schedule, "roofline": share,
-            "seconds": group.seconds * group.calls, "lost_seconds": over, "operations": group.operations,
+            "operators": text, "line": group.line.place, "schedule": group.schedule, "roofline": least / fastest,
+            "seconds": fastest * group.calls, "lost_seconds": over, "operations": group.operations,
             "bytes": group.bytes,
         })  # fmt: skip
     rows.sort(key=lambda row: -row["lost_seconds"])

@@ -91,7 +91,11 @@ def group_norm(x: Node, weight: Node | None, bias: Node | None, groups: int, eps
     operands = (x, reshape(center_of, shape), reshape(scale, shape))
     shift = () if bias is None else (per_channel(bias, x),)
     result = pointwise(
-        "group_norm", (*operands, *shift), lambda a, m, s, *b: (a - m) * s + (b[0] if b else 0), x.dtype, center.dtype
+        "group_norm",
+        (*operands, *shift),
+        lambda a, m, s, *b: (a - m) * s + (b[0] if b else const(0.0, a.dtype)),
+        x.dtype,
+        center.dtype,
     )
     return result, center, rstd
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from taskmap.graph.build import define
 from taskmap.graph.nodes import Node
@@ -135,7 +136,7 @@ def avg_pool(
 ) -> Node:
     """The sum of each window divided by ``divisor_override``, or by its size, either with or without its padding.
 
-    The part of a ceil_mode window beyond the padding never counts.
+    The part of a ceil_mode window beyond the padding never counts. A window larger than the input sums the input.
     """
     if not x.dtype.is_float:
         raise UnsupportedError(f"the average of {x.dtype}")
@@ -146,6 +147,11 @@ def avg_pool(
     wide = compute_type(x.dtype)
     parts = enumerate(zip(sizes, kernel, shape[-rank:], strict=True))
     leaves = any(_may_leave(n, k, o, s, d, ceil_mode) for d, (n, k, o) in parts)
+    clipped = [
+        _Clipped(k, o) if isinstance(n, int) and k > n else None
+        for n, k, o in zip(sizes, kernel, shape[-rank:], strict=True)
+    ]
+    extents = [k if c is None else n for n, k, c in zip(sizes, kernel, clipped, strict=True)]
 
     def divisor(out: Sequence[Expr]) -> Expr:
         if divisor_override is not None:
@@ -165,25 +171,51 @@ def avg_pool(
         def at(*axes: Expr) -> Expr:
             out = axes[-rank:]
             taps = [Var(f"k{d}") for d in range(rank)]
-            place, inside = _averaged_taps(out, taps, sizes, s, leaves)
+            place, inside = _averaged_taps(out, taps, sizes, s, leaves, clipped)
             value = cast(load(f, (*axes[:-rank], *place)), wide)
             if inside is not None:
                 value = select(inside, value, const(0.0, wide))
-            return reduce("sum", list(zip(taps, kernel, strict=True)), value) / divisor(out)
+            return reduce("sum", list(zip(taps, extents, strict=True)), value) / divisor(out)
 
         return at
 
     return define("avg_pool", [x], shape, element, x.dtype)
 
 
+@dataclass(frozen=True, slots=True)
+class _Clipped:
+    """A dimension whose window is larger than the input, with ``out`` windows."""
+
+    kernel: int
+    out: Dim
+
+    def covers(self, size: Dim, padding: int) -> bool:
+        """True if the only window has the whole input."""
+        return static_size(self.out) == 1 and isinstance(size, int) and self.kernel - padding >= size
+
+
 def _averaged_taps(
-    out: Sequence[Expr], taps: Sequence[Expr], sizes: Sequence[Dim], s: Window, leaves: bool
+    out: Sequence[Expr],
+    taps: Sequence[Expr],
+    sizes: Sequence[Dim],
+    s: Window,
+    leaves: bool,
+    clipped: Sequence[_Clipped | None],
 ) -> tuple[list[Expr], Expr | None]:
+    """The position that each tap reads, and the condition that it counts. Taps of ``clipped`` windows number the
+    positions of the input."""
     if not leaves:
         return tap_positions(out, taps, sizes, Window(s.stride, (0,) * len(out), s.dilation))
     place: list[Expr] = []
     inside: Expr = const(True, boolean)
     for d, (o, k) in enumerate(zip(out, taps, strict=True)):
+        window_of = clipped[d]
+        if window_of is not None:
+            place.append(k)
+            if not window_of.covers(sizes[d], s.padding[d]):
+                start = o * s.stride[d] - s.padding[d]
+                inside = inside & compare("ge", k, start) & compare("lt", k, start + window_of.kernel)
+            continue
         position = _tap(o, k, s, d)
         inside = inside & compare("ge", position, 0) & compare("lt", position, sizes[d])
         place.append(minimum(maximum(position, 0), index(sizes[d]) - 1))

@@ -123,6 +123,9 @@ MEAN_POOLS: dict[str, Callable[[torch.Tensor], Any]] = {
     "1d": lambda x: F.avg_pool1d(x[0], 3, 2, 1),
     "3d": lambda x: F.avg_pool3d(x[None], 2, 1, 1, ceil_mode=True, count_include_pad=False),
     "adaptive": lambda x: F.adaptive_avg_pool2d(x, 1),
+    "larger than the image": lambda x: F.avg_pool2d(x, 40, ceil_mode=True),
+    "larger, several": lambda x: F.avg_pool2d(x, (12, 13), 1, (6, 4), count_include_pad=False),
+    "larger, padded": lambda x: F.avg_pool2d(x, (14, 3), (2, 1), (7, 1), ceil_mode=True),
 }
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from taskmap.graph.ops import arithmetic, pooling, reductions, views
+from taskmap.ir.analysis.cost import operations
 from taskmap.ir.construct import (
     binary,
     call,
@@ -205,6 +206,15 @@ def test_windows_and_leading_axes() -> None:
             for strides in ({}, last):
                 cases.append(Case(fused([y], strides=strides), [array], isa=isas()[number % len(isas())]))
     check(cases)
+
+
+def test_a_window_larger_than_the_image_sums_the_image() -> None:
+    # EfficientNet's last pool has a window of 1280 x 1280 over 7 x 7 pixels.
+    x = tensor(1, 40, 7, 6)
+    y = pooling.avg_pool(x, 2, [1280], ceil_mode=True)
+    task = fused([y])
+    assert operations(task) <= 40 * (7 * 6 + 1)
+    check([Case(task, [np.random.default_rng(0).standard_normal((1, 40, 7, 6)).astype(np.float32)])])
 
 
 def test_large_transposes_go_in_tiles() -> None:
