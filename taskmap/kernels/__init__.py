@@ -8,6 +8,7 @@ Reading order:
     signature    the sizes that a kernel's tensors share
     parameter    param: numbers with choices, which tuning chooses
     tuned        the choices that the tuning cache has, or that are measured now
+    instructions    the instructions that a kernel names, checked against a target's
     arguments    checks the arguments of a call
     operands     torch tensors and numpy arrays as address, type, shape and strides
     simulate     taskmap.simulate: runs a GPU kernel with every access checked and counted

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 import taskmap
 from examples.strategies import softmax_rows as softmax_module
+from examples.strategies.cpu_convolution import cpu_convolution
 from examples.strategies.softmax_rows import softmax, softmax_rows
 from taskmap.decompose import (
     BLOCK,
@@ -129,6 +130,26 @@ def test_sums_over_several_axes() -> None:
         y = np.full((7, 19), np.nan, np.float32)
         taskmap.build(tree.done().kernel())(values, kernel, y)
         np.testing.assert_array_equal(y, exact)
+
+
+@pytest.mark.parametrize(
+    ("shape", "window"), [((1, 8, 4, 16, 3), (3, 3)), ((2, 11, 5, 37, 2), (3, 1)), ((1, 3, 7, 7, 5), (1, 1))]
+)
+def test_convolution_on_a_cpu(shape: tuple[int, ...], window: tuple[int, int]) -> None:
+    n, o, h, w, c = shape
+    r, s = window
+    rng = np.random.default_rng(o)
+    x = rng.standard_normal((n, c, h + r - 1, w + s - 1)).astype(np.float32)
+    weight = rng.standard_normal((o, c, r, s)).astype(np.float32)
+    y = np.full((n, o, h, w), np.nan, np.float32)
+    tree = cpu_convolution(dim("n"), dim("o"), dim("h"), dim("w"), dim("c"), window)
+    taskmap.build(tree.kernel())(x, weight, y)
+    parts = [(a, b) for a in range(r) for b in range(s)]
+    taps = (
+        np.einsum("ncij,oc->noij", x[:, :, a : a + h, b : b + w].astype(np.float64), weight[:, :, a, b])
+        for a, b in parts
+    )
+    np.testing.assert_allclose(y, sum(taps), rtol=0, atol=1e-5)
 
 
 def test_stages_that_are_not_moved_are_computed_where_they_are_read() -> None:

@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 
 import taskmap
 from taskmap.decompose import Strategy, dim
+from taskmap.ir.errors import ScheduleError
 from taskmap.ir.nodes import Kernel
 
 FOLDER = Path(__file__).parents[2] / "examples" / "strategies"
 ON_CPU = ["cpu_outer_product"]
-OTHERS = ["__init__", "epilogues", "softmax_rows"]
+OTHERS = ["__init__", "epilogues", "softmax_rows", "cpu_convolution"]
 ON_GPU = sorted(p.stem for p in FOLDER.glob("*.py") if p.stem not in (*OTHERS, *ON_CPU))
 EDITS = {
     "async_ring": ("tile(64, 64)", "tile(32, 128)"),
@@ -137,6 +138,14 @@ def test_the_two_epilogues_of_figure_2() -> None:
     assert straight["global sectors"] - padded["global sectors"] >= stores  # beyond the fewest, which padded takes
     assert plain["shared wavefronts"] > 1.5 * padded["shared wavefronts"]
     assert padded["shared wavefronts"] <= 1.1 * padded["shared ideal"]
+
+
+@pytest.mark.parametrize(("name", "gpu"), [("async_ring", "T4"), ("mma_small", "T4")])
+def test_a_target_without_the_instruction_is_refused(name: str, gpu: str) -> None:
+    tree = strategy(name)(64, 64, 64)
+    with pytest.raises(ScheduleError, match=r"which needs cuda:sm_80") as caught:
+        taskmap.simulate(tree.kernel(), *operands(tree, 64, 64, 64), gpu=gpu)
+    assert ("leave out asynchronous()" in str(caught.value)) == (name == "async_ring")
 
 
 @pytest.mark.parametrize("gpu", ["T4", "H200"])
