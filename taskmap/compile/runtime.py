@@ -94,8 +94,11 @@ class CompiledGraph:
         executable = self._ranged() if _profiler._is_profiler_enabled else self.executable
         if not binding.externs:
             io = array("q", [values[s].data_ptr() for s in binding.io])
+            if 0 in io and self._fill_zero_tensors(values, places):
+                io = array("q", [values[s].data_ptr() for s in binding.io])
             executable(io, dims, constants)
             return
+        self._fill_zero_tensors(values, places)
         io = array("q", [_address(values[s]) for s in binding.io])
 
         def extern(index: int, io: array[int]) -> None:
@@ -104,6 +107,14 @@ class CompiledGraph:
                 io[entry] = _address(values[slot])
 
         executable(io, dims, constants, extern)
+
+    def _fill_zero_tensors(self, values: list[Any], places: dict[int, Place]) -> bool:
+        """Give memory to inputs without any, in which autograd passes gradients that are zero; false if there are none.
+        Empty tensors have the address 0, too."""
+        found = [slot for slot in self._specs.checked if values[slot]._is_zerotensor()]
+        for slot in found:
+            values[slot] = self._conform(values[slot], places[slot][1])
+        return bool(found)
 
     def _ranged(self) -> Runs:
         """The executable for calls under torch.profiler."""

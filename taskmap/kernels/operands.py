@@ -94,6 +94,8 @@ def _unusable(value: Any, device: str, torch: Any) -> tuple[str, str] | None:
         return "it is a tensor of a torch.func transformation.", "Call the kernel outside of torch.func and vmap."
     if value.is_neg():
         return "its sign is kept beside its memory.", "Pass x.resolve_neg()."
+    if value._is_zerotensor():
+        return "it is zero without memory.", "Pass x.clone()."
     return None
 
 
