@@ -43,7 +43,7 @@ def schedule_pointwise(task: Task, target: CpuTarget) -> Kernel:
     axes = tuple(Var(f"i{d}") for d in range(domain.rank))
     positions = [(out, positions_in(out, domain, axes)) for out in task.outputs]
     walks = accesses(task, axes, domain.shape, positions)
-    runs: list[Sequence[int]] = [*merged_axes(storage_order(domain), domain.shape, walks)]
+    runs = merged_axes(storage_order(domain), domain.shape, walks)
     extents = [product([domain.shape[a] for a in run]) for run in runs]
     lanes = target.lanes(vector_bytes(task))
     b = Builder()
@@ -210,7 +210,7 @@ class _Segmented:
         at = tuple(a + first if d == axis else a for d, a in enumerate(self.axes))
         positions = [(out, positions_in(out, domain, at)) for out in self.task.outputs]
         walks = accesses(self.task, self.axes, shape, positions)
-        runs: list[Sequence[int]] = [*merged_axes(storage_order(domain), shape, walks)]
+        runs = merged_axes(storage_order(domain), shape, walks)
         extents = [product([shape[a] for a in run]) for run in runs]
         runs, extents = _vectors_last(runs, extents, walks, self.lanes)
         shared = self.shared if self.shared is False else worth_sharing(work(self.task, shape), _SHARED_FROM)

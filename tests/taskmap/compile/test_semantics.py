@@ -215,7 +215,7 @@ def test_the_same_tensor_twice_and_overlapping_tensors() -> None:
 
 def test_a_gradient_that_is_zero_without_memory() -> None:
     """Autograd passes such tensors: from sgn behind a graph break, for instance."""
-    y, zero = torch.randn(3, requires_grad=True), torch._efficientzerotensor((3,))
+    y, zero = torch.randn(3, requires_grad=True), torch.ops.aten._efficientzerotensor([3])
     compiled(lambda y: (y * 2).sin())(y).backward(zero)
     assert y.grad is not None
     assert not y.grad.any()

@@ -73,7 +73,7 @@ def test_a_report_shows_a_line_and_its_page() -> None:
         (lambda: torch.empty(2, 4, device="meta"), "it is a meta tensor", "Make a tensor with elements"),
         (lambda: torch.ones(2, 4).to_sparse(), "its layout is torch.sparse_coo", r"Pass x.to_dense\(\)"),
         (lambda: torch._neg_view(torch.ones(2, 4)), "its sign is kept", r"Pass x.resolve_neg\(\)"),
-        (lambda: torch._efficientzerotensor((2, 4)), "it is zero without memory", r"Pass x.clone\(\)"),
+        (lambda: torch.ops.aten._efficientzerotensor([2, 4]), "it is zero without memory", r"Pass x.clone\(\)"),
     ],
 )
 def test_what_has_no_memory_for_a_kernel_is_told_what_to_pass(scale: Kernel, make: Any, why: str, hint: str) -> None:
