@@ -15,7 +15,7 @@ def quad_pairs(m: Dim, n: Dim, k: Dim, batch: tuple[Dim, ...] = ()) -> Strategy:
         .split(32)
         .move("a", SHARED).pad(8)
         .move("b", SHARED).pad(8)
-        .tile(32, 32).to(WARP)
+        .tile(16, 32).to(WARP)
         .split(4).unroll()
         .move("a", REGISTER)
         .move("b", REGISTER)

@@ -12,9 +12,16 @@ import pytest
 from numpy.typing import NDArray
 
 import taskmap
+from taskmap.backend.counters import Counters
+from taskmap.backend.cuda.codegen import generate
+from taskmap.backend.cuda.compile import SUFFIX, compile_cuda
+from taskmap.backend.cuda.toolchain import find_cuda_toolchain
+from taskmap.backend.store.objects import KernelStore
 from taskmap.decompose import Strategy, dim
 from taskmap.ir.errors import ScheduleError
+from taskmap.ir.lower.pipeline import lower
 from taskmap.ir.nodes import Kernel
+from taskmap.ir.target import cuda_target
 
 FOLDER = Path(__file__).parents[2] / "examples" / "strategies"
 ON_CPU = ["cpu_outer_product"]
@@ -29,7 +36,7 @@ EDITS = {
     "maxwell": ("tile(64, 32)", "tile(32, 64)"),
     "mma_large": ("tile(128, 128)", "tile(64, 128)"),
     "mma_small": ("tile(32, 32)", "tile(64, 64)"),
-    "quad_pairs": ("tile(32, 32)", "tile(16, 32)"),
+    "quad_pairs": ("tile(16, 32)", "tile(32, 16)"),
     "simple_wmma": (".tile(64, 64).to(WARP)", ".tile(32, 64).to(WARP)"),
     "wmma_sample": ("tile(2, 128)", "tile(4, 64)"),
 }
@@ -90,6 +97,16 @@ def test_one_kernel_for_all_sizes(name: str) -> None:
 def test_batches(name: str) -> None:
     tree = strategy(name)(dim("m"), dim("n"), dim("k"), (dim("z"),))
     simulate(tree.kernel(), operands(tree, 3, 70, 130, 40), seeds=(0,))
+
+
+@pytest.mark.parametrize("name", ON_GPU)
+def test_the_assembler_spills_no_register(name: str) -> None:
+    """A spill, or wgmma that waits for each product, is an error of the build."""
+    target = cuda_target("sm_90a" if name == "hopper" else "sm_80")
+    kernel = lower(strategy(name)(1024, 1024, 1024).kernel(), target=target)
+    store = KernelStore(suffix=SUFFIX)
+    found = compile_cuda([generate(kernel, target)], find_cuda_toolchain(target.isa), store, Counters(), jobs=1)
+    assert all(0 < made.resources.registers <= 255 for made in found.values())
 
 
 @pytest.mark.parametrize("name", ON_CPU)
