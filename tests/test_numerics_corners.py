@@ -418,6 +418,33 @@ with torch.no_grad():
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="fork")
+@pytest.mark.parametrize("scalar", [-3, -1, -200, 1000])
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16])
+def test_a_divisor_is_what_its_type_holds(dtype: torch.dtype, scalar: int) -> None:
+    x = torch.tensor([0, 1, 5, 100, 127, 128, 200, 255]).to(dtype)
+
+    def function(x: Tensor) -> tuple[Tensor, ...]:
+        rounded = [torch.div(x, scalar, rounding_mode=mode) for mode in ("floor", "trunc")]
+        return (torch.fmod(x, scalar), torch.remainder(x, scalar), x // scalar, *rounded)
+
+    for got, want in zip(compiled(function)(x), function(x), strict=True):
+        assert got.dtype == want.dtype
+        assert torch.equal(got, want)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32])
+def test_a_number_that_its_type_does_not_hold_is_refused(dtype: torch.dtype) -> None:
+    x = torch.arange(8).to(dtype)
+    functions: list[Function] = [
+        lambda x: x.clamp(min=2**33), lambda x: x.clamp(max=2**33), lambda x: x.masked_fill(x > 3, 2**33),
+        lambda x: torch.fmod(x, 2**33), lambda x: x // 2**33,
+    ]  # fmt: skip
+    for function in functions:
+        for run in (function, compiled(function)):
+            with pytest.raises(RuntimeError):
+                run(x)
+
+
 def test_a_forked_child_runs_kernels() -> None:
     # Compiled calls only: PyTorch's own parallel operators hang or fail in a child, whoever compiled what before.
     done = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, timeout=180, check=False)

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from taskmap.graph.nodes import Node
-from taskmap.graph.ops.pointwise import float_pointwise, number, pointwise, refuse_bools, require_floats
+from taskmap.graph.ops.pointwise import (
+    float_pointwise,
+    number,
+    pointwise,
+    refuse_bools,
+    refuse_overflow,
+    require_floats,
+)
 from taskmap.graph.ops.promotion import Operand, Scalar, result_type
 from taskmap.ir.construct import binary, call, cast, compare, const, eq, maximum, minimum, ne, select, unary
 from taskmap.ir.errors import UnsupportedError
@@ -60,7 +67,7 @@ def div(x: Operand, y: Operand, rounding_mode: str | None = None) -> Node:
             return pointwise("div", (x, y), lambda a, b: call("floor_div", a, b))
         half = result_type(x, y)
         return pointwise("div", (x, y), lambda a, b: call("trunc", _rounded(a / b, half)))
-    divisor = _divisor(y)
+    divisor = _divisor(x, y)
     if rounding_mode == "floor":
         return pointwise("div", (x, y), lambda a, b: _floor_quotient(a, b, divisor))
     return pointwise("div", (x, y), lambda a, b: _trunc_quotient(a, b, divisor))
@@ -71,11 +78,14 @@ def _rounded(e: Expr, dtype: DType) -> Expr:
     return cast(cast(e, dtype), e.dtype)
 
 
-def _divisor(y: Operand) -> int:
-    """The integer divisor. A tensor divisor may hold a zero, which PyTorch reports and a kernel cannot."""
-    if isinstance(y, (Node, Expr)) or int(y) == 0:
+def _divisor(x: Operand, y: Operand) -> int:
+    """The integer divisor as the type of the quotient holds it: -1 is 255 for u8. A tensor divisor may hold a zero,
+    which PyTorch reports and a kernel cannot."""
+    dtype = result_type(x, y)
+    held = 0 if isinstance(y, (Node, Expr)) else const(int(y), dtype).value
+    if not held:
         raise UnsupportedError("integer division by a tensor, in which a zero must raise PyTorch's error")
-    return int(y)
+    return int(held)
 
 
 def _floor_quotient(a: Expr, b: Expr, divisor: int) -> Expr:
@@ -100,7 +110,7 @@ def remainder(x: Operand, y: Operand) -> Node:
     """x modulo y with the sign of y, as Python's %."""
     if result_type(x, y).is_float:
         return pointwise("remainder", (x, y), lambda a, b: call("remainder", a, b))
-    divisor = _divisor(y)
+    divisor = _divisor(x, y)
     return pointwise("remainder", (x, y), lambda a, b: const(0, a.dtype) if divisor == -1 else binary("mod", a, b))
 
 
@@ -108,7 +118,7 @@ def fmod(x: Operand, y: Operand) -> Node:
     """x modulo y with the sign of x, as C's fmod."""
     if result_type(x, y).is_float:
         return pointwise("fmod", (x, y), lambda a, b: call("fmod", a, b))
-    divisor = _divisor(y)
+    divisor = _divisor(x, y)
 
     def element(a: Expr, b: Expr) -> Expr:
         return const(0, a.dtype) if divisor == -1 else a - _trunc_quotient(a, b, divisor) * b
@@ -190,6 +200,7 @@ def clamp(x: Node, low: Operand | None = None, high: Operand | None = None) -> N
     dtype = result_type(x, *bounds)
     if dtype.is_bool:
         raise UnsupportedError("clamp of bools is not defined")
+    refuse_overflow("clamp", dtype, *bounds)
 
     def element(a: Expr, *limits: Expr) -> Expr:
         rest = iter(limits)

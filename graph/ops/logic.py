@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from taskmap.graph.build import elementwise
 from taskmap.graph.nodes import Node
-from taskmap.graph.ops.pointwise import number, pointwise, predicate
+from taskmap.graph.ops.pointwise import number, pointwise, predicate, refuse_overflow
 from taskmap.graph.ops.promotion import Operand, Scalar, result_type
 from taskmap.ir.construct import binary, call, cast, compare, const, select, unary
 from taskmap.ir.errors import UnsupportedError
@@ -95,6 +95,7 @@ def where(condition: Node, x: Operand, y: Operand) -> Node:
 
 def masked_fill(x: Node, mask: Node, value: Node | Scalar) -> Node:
     """``value`` (a number or a 0-d tensor) where mask, else x; in the type of x."""
+    refuse_overflow("masked_fill", x.dtype, *(() if isinstance(value, Node) else (value,)))
 
     def element(a: Expr, m: Expr, *v: Expr) -> Expr:
         fill = number(value, x.dtype) if not isinstance(value, Node) else cast(v[0], x.dtype)

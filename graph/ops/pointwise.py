@@ -47,6 +47,18 @@ def refuse_bools(op: str, *operands: Operand) -> None:
         raise UnsupportedError(f"{op} of bools is not defined")
 
 
+def refuse_overflow(op: str, dtype: DType, *operands: Operand) -> None:
+    """Raises UnsupportedError if an integer type does not hold a number: PyTorch then runs the operator and reports the
+    error. An unsigned type holds the negatives of its numbers, which wrap."""
+    if not dtype.is_int:
+        return
+    high = (1 << (dtype.bits - (dtype.kind == "i"))) - 1
+    low = -high - (dtype.kind == "i")
+    for x in operands:
+        if isinstance(x, int) and not low <= x <= high:
+            raise UnsupportedError(f"{op} of {dtype} with {x}, which the type does not hold")
+
+
 def require_floats(op: str, *operands: Node) -> None:
     """Raises UnsupportedError if an operand is not floating point and the operator does not promote it."""
     if not all(x.dtype.is_float for x in operands):
