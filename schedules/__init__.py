@@ -14,10 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.nodes import Dim, Kernel, Var
-from taskmap.ir.target import CpuTarget, GpuTarget, Target
+from taskmap.ir.target import CpuTarget, Target
 from taskmap.ir.task import Task
 from taskmap.ir.types import DType, compute_type
 from taskmap.ir.util.lazy import lazily
@@ -42,27 +43,26 @@ from taskmap.schedules.cpu.winograd.choice import choose_form
 from taskmap.schedules.cpu.winograd.template import schedule_winograd
 from taskmap.schedules.cpu.winograd.weights import schedule_weights
 
-_find_matmul: Callable[..., Problem | None] = lazily("taskmap.schedules.cpu.matmul.problem", "find_matmul")
-_read_matmul: Callable[[str, str, str], Problem] = lazily("taskmap.schedules.cpu.matmul.problem", "read_matmul")
-_find_convolution: Callable[..., Problem | None] = lazily(
-    "taskmap.schedules.cpu.convolution.problem", "find_convolution_problem"
-)
-_read_convolution: Callable[[str, str, str], Problem] = lazily(
-    "taskmap.schedules.cpu.convolution.problem", "read_convolution"
-)
-_find_attention: Callable[..., Problem | None] = lazily(
-    "taskmap.schedules.cpu.attention.problem", "find_attention_problem"
-)
-_read_attention: Callable[[str, str, str], Problem] = lazily(
-    "taskmap.schedules.cpu.attention.problem", "read_attention"
-)
-_find_cuda_matmul: Callable[..., Problem | None] = lazily("taskmap.schedules.cuda.tunable_matmul", "find_cuda_matmul")
-_read_cuda_matmul: Callable[[str, str, str], Problem] = lazily(
-    "taskmap.schedules.cuda.tunable_matmul", "read_cuda_matmul"
-)
-_schedule_cuda: Callable[[Task, GpuTarget, int], ScheduledKernel] = lazily(
-    "taskmap.schedules.cuda.dispatch", "schedule_cuda"
-)
+if TYPE_CHECKING:
+    from taskmap.schedules.cpu.attention.problem import find_attention_problem as _find_attention
+    from taskmap.schedules.cpu.attention.problem import read_attention as _read_attention
+    from taskmap.schedules.cpu.convolution.problem import find_convolution_problem as _find_convolution
+    from taskmap.schedules.cpu.convolution.problem import read_convolution as _read_convolution
+    from taskmap.schedules.cpu.matmul.problem import find_matmul as _find_matmul
+    from taskmap.schedules.cpu.matmul.problem import read_matmul as _read_matmul
+    from taskmap.schedules.cuda.dispatch import schedule_cuda as _schedule_cuda
+    from taskmap.schedules.cuda.tunable_matmul import find_cuda_matmul as _find_cuda_matmul
+    from taskmap.schedules.cuda.tunable_matmul import read_cuda_matmul as _read_cuda_matmul
+else:
+    _find_matmul = lazily("taskmap.schedules.cpu.matmul.problem", "find_matmul")
+    _read_matmul = lazily("taskmap.schedules.cpu.matmul.problem", "read_matmul")
+    _find_convolution = lazily("taskmap.schedules.cpu.convolution.problem", "find_convolution_problem")
+    _read_convolution = lazily("taskmap.schedules.cpu.convolution.problem", "read_convolution")
+    _find_attention = lazily("taskmap.schedules.cpu.attention.problem", "find_attention_problem")
+    _read_attention = lazily("taskmap.schedules.cpu.attention.problem", "read_attention")
+    _find_cuda_matmul = lazily("taskmap.schedules.cuda.tunable_matmul", "find_cuda_matmul")
+    _read_cuda_matmul = lazily("taskmap.schedules.cuda.tunable_matmul", "read_cuda_matmul")
+    _schedule_cuda = lazily("taskmap.schedules.cuda.dispatch", "schedule_cuda")
 
 
 _TEMPLATES: tuple[tuple[str, Callable[[Task, CpuTarget], Kernel | None]], ...] = (

@@ -48,6 +48,23 @@ def imported(source: str, module: str, *, is_package: bool) -> Iterator[str]:
                 yield str(node.args[0].value)
 
 
+def late_and_typed(tree: ast.Module) -> tuple[dict[str, tuple[str, str]], dict[str, tuple[str, str]]]:
+    """The functions that a module loads by ``lazily``, and what it imports for types: names to (module, name)."""
+    late, typed = dict[str, tuple[str, str]](), dict[str, tuple[str, str]]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            for line in node.body:
+                if isinstance(line, ast.ImportFrom) and line.module is not None:
+                    typed |= {alias.asname or alias.name: (line.module, alias.name) for alias in line.names}
+        elif isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Call):
+            target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
+            name = ast.unparse(target)
+            if ast.unparse(node.value.func) == "lazily" and not name.startswith("_repr") and name != "__repr__":
+                where, function = map(ast.literal_eval, node.value.args)
+                late[name] = where, function
+    return late, typed
+
+
 def import_graph() -> dict[str, set[str]]:
     """Every module of ours to those that it imports."""
     known = modules()

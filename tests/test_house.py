@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.floors import FLOORS
-from tests.import_graph import circles, import_graph, imported, module_of, modules, units, upward
+from tests.import_graph import circles, import_graph, imported, late_and_typed, module_of, modules, units, upward
 
 ROOT = Path(__file__).parent.parent
 ROOMS = ("taskmap", "ir", "graph", "schedules", "backend")
@@ -357,6 +357,17 @@ def graph() -> dict[str, set[str]]:
         assert other in found[module], f"{module} no longer loads {other}: take it out of SHOWN_BY"
         found[module].discard(other)
     return found
+
+
+def test_functions_that_load_late_have_types() -> None:
+    """Beside each ``name = lazily("module", "function")`` stands the import of the same function for types."""
+    count = 0
+    for module, path in modules().items():
+        late, typed = late_and_typed(ast.parse(path.read_text(encoding="utf-8")))
+        assert late == {name: typed.get(name) for name in late}, module
+        count += len(late)
+    assert count > 10
+    assert late_and_typed(ast.parse('a = lazily("m", "f")')) == ({"a": ("m", "f")}, {})
 
 
 def test_no_circles_between_files(graph: dict[str, set[str]]) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from taskmap.ir.errors import GraphError, IndexOutOfRangeError
 from taskmap.ir.expressions import Dim, Expr, Var
 from taskmap.ir.util.lazy import lazily
 
 # Only a text of the program needs the printer; a process that runs an archive has no other use for it.
-_print_expr: Callable[[Expr], str] = lazily("taskmap.ir.printer", "print_expr")
+if TYPE_CHECKING:
+    from taskmap.ir.printer import print_expr as _print_expr
+else:
+    _print_expr = lazily("taskmap.ir.printer", "print_expr")
 
 
 class BufferKind(Enum):

@@ -10,9 +10,9 @@ no other notion of placement (``compute_at`` of Halide, Ragan-Kelley et al., PLD
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,10 @@ from taskmap.ir.expressions import Reduce as Sum
 from taskmap.ir.util.lazy import lazily
 from taskmap.ir.visit import loads_in, walk_exprs
 
-_evaluate: Callable[..., NDArray[Any]] = lazily("taskmap.ir.interp.definitions", "evaluate")
+if TYPE_CHECKING:
+    from taskmap.ir.interp.definitions import evaluate as _evaluate
+else:
+    _evaluate = lazily("taskmap.ir.interp.definitions", "evaluate")
 
 
 class _Stage(StageSpec, Root):

@@ -10,9 +10,9 @@ After: the decompositions and refinements of Fireiron (Hagedorn et al., PACT 202
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Concatenate, ParamSpec
+from typing import TYPE_CHECKING, Concatenate, ParamSpec
 
 from taskmap.ir.algebra.mapping import TaskMapping
 from taskmap.ir.construct import static_size
@@ -29,7 +29,10 @@ from taskmap.ir.nodes import Kernel
 from taskmap.ir.util.lazy import lazily
 
 # Lowering knows the kinds of specs, which have these primitives.
-_kernel_of: Callable[[Tree, str, Mapping[str, int]], Kernel] = lazily("taskmap.ir.decompose.lowering", "kernel_of")
+if TYPE_CHECKING:
+    from taskmap.ir.decompose.lowering import kernel_of as _kernel_of
+else:
+    _kernel_of = lazily("taskmap.ir.decompose.lowering", "kernel_of")
 P = ParamSpec("P")
 Size = int | tuple[int, int]
 """The size of a tile along an axis: neighbours, or (width, stride) for pieces of ``width`` after each ``stride``."""

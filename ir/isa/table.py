@@ -14,7 +14,7 @@ Entries for CPUs are here; those for GPUs are in the files that ``gpu`` lists.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
@@ -78,7 +78,10 @@ CPU_INSTRUCTIONS: tuple[Instruction, ...] = (
 )
 """The instructions of CPUs."""
 
-_gpu_instructions: Callable[[], tuple[Instruction, ...]] = lazily("taskmap.ir.isa.gpu", "gpu_instructions")
+if TYPE_CHECKING:
+    from taskmap.ir.isa.gpu import gpu_instructions as _gpu_instructions
+else:
+    _gpu_instructions = lazily("taskmap.ir.isa.gpu", "gpu_instructions")
 
 if TYPE_CHECKING:
     INSTRUCTIONS: tuple[Instruction, ...]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from taskmap.ir.isa.table import Instruction, table_of
 from taskmap.ir.lower.conditions import KernelPass
@@ -23,10 +23,16 @@ __all__ = ["lower", "pipeline"]
 
 
 # Most processes lower for the CPU alone and verify nothing.
-_gpu_pipeline: Callable[..., tuple[KernelPass, ...]] = lazily("taskmap.ir.lower.gpu", "gpu_pipeline")
-_verify: Callable[[Kernel], None] = lazily("taskmap.ir.verify.rules", "verify")
-_verify_each: Callable[[], Observer[Kernel]] = lazily("taskmap.ir.verify.rules", "verify_each")
-_verify_lowered: Callable[[Kernel], None] = lazily("taskmap.ir.verify.rules", "verify_lowered")
+if TYPE_CHECKING:
+    from taskmap.ir.lower.gpu import gpu_pipeline as _gpu_pipeline
+    from taskmap.ir.verify.rules import verify as _verify
+    from taskmap.ir.verify.rules import verify_each as _verify_each
+    from taskmap.ir.verify.rules import verify_lowered as _verify_lowered
+else:
+    _gpu_pipeline = lazily("taskmap.ir.lower.gpu", "gpu_pipeline")
+    _verify = lazily("taskmap.ir.verify.rules", "verify")
+    _verify_each = lazily("taskmap.ir.verify.rules", "verify_each")
+    _verify_lowered = lazily("taskmap.ir.verify.rules", "verify_lowered")
 
 
 def pipeline(target: Target | None = None, table: tuple[Instruction, ...] | None = None) -> tuple[KernelPass, ...]:

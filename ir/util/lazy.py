@@ -1,4 +1,12 @@
-"""Functions whose modules load at the first call, so that startup pays only for the modules it uses."""
+"""Functions whose modules load at the first call, so that startup pays only for the modules it uses.
+
+    if TYPE_CHECKING:
+        from taskmap.tuning.tune import tune as _tune
+    else:
+        _tune = lazily("taskmap.tuning.tune", "tune")
+
+The import is for types, and for the tools that follow names; a test compares the two.
+"""
 
 from __future__ import annotations
 

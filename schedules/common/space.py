@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from taskmap.ir.construct import static_size
 from taskmap.ir.errors import ScheduleError, TypeMismatchError
@@ -19,7 +19,10 @@ from taskmap.ir.types import DType, dtype_named
 from taskmap.ir.util.lazy import lazily
 from taskmap.ir.visit import walk_exprs
 
-_size_of: Callable[[Dim, Mapping[Var, int]], int] = lazily("taskmap.ir.interp.definitions", "size_of")
+if TYPE_CHECKING:
+    from taskmap.ir.interp.definitions import size_of as _size_of
+else:
+    _size_of = lazily("taskmap.ir.interp.definitions", "size_of")
 
 Config = Hashable
 """A template's own frozen dataclass, whose ``str`` its problem reads back."""
@@ -104,7 +107,7 @@ class Template:
     """Finds the problems of a template in tasks, and reads them back from their text."""
 
     name: str
-    find: Callable[[Task, Target, Mapping[Var, int]], Problem | None]
+    find: Callable[[Task, Any, Mapping[Var, int]], Problem | None]
     read: Callable[[str, str, str], Problem]
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from array import array
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,9 +39,14 @@ from taskmap.ir.util.lazy import lazily
 from taskmap.onnx.named_inputs import as_array, in_order
 
 # An archive for the CPU need not wait for imports that only GPUs need.
-_cuda_place: Callable[..., Place] = lazily("taskmap.archive.cuda", "cuda_place")
-_sim_place: Callable[..., Place] = lazily("taskmap.archive.sim", "sim_place")
-_refusal_of: Callable[[Manifest, Sequence[Sequence[int]]], str] = lazily("taskmap.archive.conditions", "refusal_of")
+if TYPE_CHECKING:
+    from taskmap.archive.conditions import refusal_of as _refusal_of
+    from taskmap.archive.cuda import cuda_place as _cuda_place
+    from taskmap.archive.sim import sim_place as _sim_place
+else:
+    _cuda_place = lazily("taskmap.archive.cuda", "cuda_place")
+    _sim_place = lazily("taskmap.archive.sim", "sim_place")
+    _refusal_of = lazily("taskmap.archive.conditions", "refusal_of")
 
 Array = NDArray[Any]
 _Key = tuple[tuple[Shape, ...], tuple[str, ...]]

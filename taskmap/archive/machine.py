@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from taskmap import __version__
 from taskmap.archive.manifest import KINDS, Machine
@@ -20,7 +21,10 @@ from taskmap.ir.target import Target
 from taskmap.ir.util.lazy import lazily
 
 # An archive for the CPU need not wait for imports that only GPUs need.
-_find_gpu: Callable[[str], object] = lazily("taskmap.archive.gpus", "find_gpu")
+if TYPE_CHECKING:
+    from taskmap.archive.gpus import find_gpu as _find_gpu
+else:
+    _find_gpu = lazily("taskmap.archive.gpus", "find_gpu")
 
 
 def machine_of(target: Target, kind: str, threads: int, features: Sequence[str] = ()) -> Machine:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,10 +26,12 @@ if TYPE_CHECKING:
     from taskmap.backend.cuda.source import CudaSource
 
 # An archive for the CPU need not wait for imports that only GPUs need.
-_check_launches: Callable[[Mapping[str, CudaSource], Program], None] = lazily(
-    "taskmap.archive.kernels", "check_launches"
-)
-_kernel_codec: Callable[[str], Codec[CudaSource]] = lazily("taskmap.archive.kernels", "kernel_codec")
+if TYPE_CHECKING:
+    from taskmap.archive.kernels import check_launches as _check_launches
+    from taskmap.archive.kernels import kernel_codec as _kernel_codec
+else:
+    _check_launches = lazily("taskmap.archive.kernels", "check_launches")
+    _kernel_codec = lazily("taskmap.archive.kernels", "kernel_codec")
 
 FORMAT = 1
 KINDS = ("cpu", "cuda", "cuda-sim")

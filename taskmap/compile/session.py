@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -24,8 +25,12 @@ from taskmap.targets.streams import refuse_capture
 from taskmap.tuning.choice import Choices, choices
 
 # Most processes compile only for the CPU; they need not wait for the other imports.
-_cuda_platform: Callable[..., Platform] = lazily("taskmap.targets.cuda", "cuda_platform")
-_sim_platform: Callable[..., Platform] = lazily("taskmap.targets.sim", "sim_platform")
+if TYPE_CHECKING:
+    from taskmap.targets.cuda import cuda_platform as _cuda_platform
+    from taskmap.targets.sim import sim_platform as _sim_platform
+else:
+    _cuda_platform = lazily("taskmap.targets.cuda", "cuda_platform")
+    _sim_platform = lazily("taskmap.targets.sim", "sim_platform")
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from taskmap.backend.cpu.codegen import generate
 from taskmap.backend.cpu.compile import compile_kernels
@@ -39,15 +39,16 @@ from taskmap.util.metrics import COUNTERS
 
 Source = KernelSource | CudaSource
 # Building a kernel for the CPU does not import torch.
-_gpu_platform: Callable[[Options], Any] = lazily("taskmap.kernels.build_gpu", "gpu_platform")
-_load_kernel: Callable[..., Any] = lazily("taskmap.kernels.build_gpu", "load_kernel")
+if TYPE_CHECKING:
+    from taskmap.kernels.build_gpu import gpu_platform as _gpu_platform
+    from taskmap.kernels.build_gpu import load_kernel as _load_kernel
+else:
+    _gpu_platform = lazily("taskmap.kernels.build_gpu", "gpu_platform")
+    _load_kernel = lazily("taskmap.kernels.build_gpu", "load_kernel")
 
 
-class Runner(Protocol):
-    """Runs a compiled kernel."""
-
-    def __call__(self, addresses: Sequence[int], sizes: Sequence[int]) -> None:
-        """Run the kernel on storages at ``addresses``."""
+Runner = Callable[[Sequence[int], Sequence[int]], None]
+"""Runs a compiled kernel on storages at addresses, with sizes."""
 
 
 def build(kernel: Kernel, target: str = "cpu", *, options: Mapping[str, object] | None = None) -> BuiltKernel:

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import GenericAlias
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
 
@@ -35,7 +35,10 @@ from taskmap.kernels.parameter import Configuration, configurations, parameters_
 from taskmap.kernels.signature import Signature, cache_key
 
 # Most kernels have no parameters to tune.
-_chosen: Callable[..., Configuration | None] = lazily("taskmap.kernels.tuned", "chosen")
+if TYPE_CHECKING:
+    from taskmap.kernels.tuned import chosen as _chosen
+else:
+    _chosen = lazily("taskmap.kernels.tuned", "chosen")
 _numbers = itertools.count()
 Maker = Callable[..., Strategy | Kernel]
 M = TypeVar("M", bound=Callable[..., Any])

@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -32,7 +32,10 @@ from taskmap.tuning.job import Setting
 from taskmap.tuning.record import Conditions, Operator, Record, Verdict
 
 # Most machines have no GPU.
-_gpu_here: Callable[[Setting], tuple[Any, Conditions]] = lazily("taskmap.tuning.cuda_bench", "gpu_here")
+if TYPE_CHECKING:
+    from taskmap.tuning.cuda_bench import gpu_here as _gpu_here
+else:
+    _gpu_here = lazily("taskmap.tuning.cuda_bench", "gpu_here")
 _SAMPLES = 7
 _RUN = 2e-3
 """Seconds of a sample, for kernels that are shorter."""

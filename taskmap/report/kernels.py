@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform as machine
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib import metadata
@@ -26,7 +26,7 @@ from taskmap.report.collect import Recorded
 from taskmap.report.mappings import choices, pictures
 from taskmap.report.peaks import peaks_of
 from taskmap.report.presentation import Report
-from taskmap.report.records import Flow, KernelReport, SimulatedBound
+from taskmap.report.records import Flow, KernelReport
 from taskmap.report.roofline import Peaks
 from taskmap.targets.cpu import CpuPlatform
 
@@ -34,7 +34,10 @@ if TYPE_CHECKING:
     from taskmap.report.sim_bounds import Kernel
 
 # Only reports for the simulator need this import.
-simulated_bounds: Callable[..., dict[str, SimulatedBound]] = lazily("taskmap.report.sim_bounds", "simulated_bounds")
+if TYPE_CHECKING:
+    from taskmap.report.sim_bounds import simulated_bounds
+else:
+    simulated_bounds = lazily("taskmap.report.sim_bounds", "simulated_bounds")
 
 
 def with_kernels(report: Report, recorded: Sequence[Recorded], session: Session, model: str = "") -> Report:
@@ -62,10 +65,10 @@ def with_kernels(report: Report, recorded: Sequence[Recorded], session: Session,
             work = report.groups[numbers[group]].operations
             if isinstance(made.source, CudaSource) and work is not None:
                 countable.append((work, (made.source, group.task, sizes)))
-    simulated = session.options.target == "cuda-sim"
-    if simulated:  # smallest first, as many as time allows
+    gpu = session.target
+    if session.options.target == "cuda-sim" and isinstance(gpu, GpuTarget):  # smallest first, as many as time allows
         smallest = [kernel for _, kernel in sorted(countable, key=lambda entry: entry[0])]
-        bounds = simulated_bounds(smallest, session.target, session.platform.store)
+        bounds = simulated_bounds(smallest, gpu, session.platform.store)
         kernels = {symbol: replace(kernel, simulated=bounds.get(symbol)) for symbol, kernel in kernels.items()}
     peaks = peaks_of(session.platform, report.threads)
     return replace(
@@ -75,7 +78,7 @@ def with_kernels(report: Report, recorded: Sequence[Recorded], session: Session,
         peaks=peaks,
         conditions=_conditions(report, session, peaks),
         model=model,
-        simulated=simulated,
+        simulated=session.options.target == "cuda-sim",
     )
 
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from taskmap.ir.util.atomic_write import write_output
 from taskmap.ir.util.lazy import lazily
 from taskmap.report.records import ReportData
 from taskmap.report.text import ledger, table
 
-_page: Callable[[ReportData], str] = lazily("taskmap.report.html.page", "page")
+if TYPE_CHECKING:
+    from taskmap.report.html.page import page as _page
+else:
+    _page = lazily("taskmap.report.html.page", "page")
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import shlex
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
+from typing import TYPE_CHECKING
 
 from taskmap.backend.counters import Counters
 from taskmap.backend.cpu.compile import KernelCompiler, team_file
@@ -17,11 +18,10 @@ from taskmap.backend.cpu.toolchain import Toolchain, find_toolchain, fingerprint
 from taskmap.backend.program import watch
 from taskmap.backend.store.objects import KernelStore, default_path
 from taskmap.ir.errors import TaskmapError, WrongCompilerError
-from taskmap.ir.target import Target, cpu_target
+from taskmap.ir.target import cpu_target
 from taskmap.ir.util.lazy import lazily
 from taskmap.trust.verdict import (
     CompilerVerdict,
-    Outcome,
     UntriedError,
     find_verdict,
     keep_verdict,
@@ -32,7 +32,10 @@ from taskmap.trust.verdict import (
 __all__ = ["trusted_toolchain", "verdict_on"]
 
 _log = logging.getLogger(__name__)
-_climb: Callable[[Toolchain, Target], Outcome] = lazily("taskmap.trust.ladder", "climb")
+if TYPE_CHECKING:
+    from taskmap.trust.ladder import climb as _climb
+else:
+    _climb = lazily("taskmap.trust.ladder", "climb")
 """Operators and schedules are loaded only for a trial."""
 _known: dict[str, CompilerVerdict] = {}
 _lock = Lock()

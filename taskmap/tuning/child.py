@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from taskmap.ir.errors import TaskmapError
 from taskmap.ir.util.lazy import lazily
@@ -45,12 +45,15 @@ class Measuring(Protocol):
 
 Say = Callable[..., None]
 Make = Callable[[Job], Measuring]
-_cuda: Make = lazily("taskmap.tuning.cuda_bench", "CudaBench")
+if TYPE_CHECKING:
+    from taskmap.tuning.cuda_bench import CudaBench as _CudaBench
+else:
+    _CudaBench = lazily("taskmap.tuning.cuda_bench", "CudaBench")
 
 
 def bench_of(job: Job) -> Measuring:
     """The bench for a job's operator."""
-    return _cuda(job) if job.operator.target.startswith("cuda:") else Bench(job)
+    return _CudaBench(job) if job.operator.target.startswith("cuda:") else Bench(job)
 
 
 def main(make: Make = bench_of) -> None:

@@ -28,13 +28,22 @@ if TYPE_CHECKING:
     from taskmap.backend.cuda.toolchain import CudaToolchain
 
 # Most processes have tuned nothing; they need not wait for SQLite or the benches.
-_open: Callable[..., Any] = lazily("taskmap.tuning.database", "Database")
-_conditions: Callable[..., Any] = lazily("taskmap.tuning.here", "conditions")
-_gpu_conditions: Callable[..., Any] = lazily("taskmap.tuning.cuda_bench", "conditions_with")
-_operator_of: Callable[..., Any] = lazily("taskmap.tuning.tune", "operator_of")
-_tune: Callable[..., Any] = lazily("taskmap.tuning.tune", "tune")
-_budget: Callable[..., Any] = lazily("taskmap.tuning.tune", "Budget")
-_setting: Callable[..., Any] = lazily("taskmap.tuning.job", "Setting")
+if TYPE_CHECKING:
+    from taskmap.tuning.cuda_bench import conditions_with as _gpu_conditions
+    from taskmap.tuning.database import Database as _Database
+    from taskmap.tuning.here import conditions as _conditions
+    from taskmap.tuning.job import Setting as _Setting
+    from taskmap.tuning.tune import Budget as _Budget
+    from taskmap.tuning.tune import operator_of as _operator_of
+    from taskmap.tuning.tune import tune as _tune
+else:
+    _Database = lazily("taskmap.tuning.database", "Database")
+    _conditions = lazily("taskmap.tuning.here", "conditions")
+    _gpu_conditions = lazily("taskmap.tuning.cuda_bench", "conditions_with")
+    _operator_of = lazily("taskmap.tuning.tune", "operator_of")
+    _tune = lazily("taskmap.tuning.tune", "tune")
+    _Budget = lazily("taskmap.tuning.tune", "Budget")
+    _Setting = lazily("taskmap.tuning.job", "Setting")
 
 _log = logging.getLogger(__name__)
 _OFF = ("0", "off", "no", "false")
@@ -113,20 +122,22 @@ class Choices:
     def _tune(self, found: Problem, seconds: float, tell: Callable[[Any], None]) -> None:
         o = self.options
         isa = self.toolchain.isa if isinstance(self.toolchain, Toolchain) else None
-        setting = _setting(self.target.cores, isa, o.fast_math, o.cache_dir, o.gpu)
-        budget = _budget(seconds) if self.budget is None else replace(self.budget, seconds=seconds)
+        setting = _Setting(self.target.cores, isa, o.fast_math, o.cache_dir, o.gpu)
+        budget = _Budget(seconds) if self.budget is None else replace(self.budget, seconds=seconds)
         self.tuned.append(_tune(found, self.target, setting, self._here_now(), self._opened(), budget, show=tell))
 
     def _opened(self) -> Any:
         if self._database is None:
-            self._database = _open(self.path)
+            self._database = _Database(self.path)
         self._here_now()
         return self._database
 
     def _here_now(self) -> Any:
         if self._here is None:
-            gpu = self.target.kind == "cuda"
-            self._here = _gpu_conditions(self.toolchain) if gpu else _conditions(self.toolchain, self.target.cores)
+            if isinstance(self.toolchain, Toolchain):
+                self._here = _conditions(self.toolchain, self.target.cores)
+            else:
+                self._here = _gpu_conditions(self.toolchain)
         return self._here
 
     def _guarded(self, do: Callable[[], Any]) -> Any:

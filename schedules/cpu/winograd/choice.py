@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING
 
 from taskmap.ir.construct import static_size
 from taskmap.ir.nodes import Dim, Var
@@ -20,7 +20,10 @@ from taskmap.schedules.cpu.matmul.microkernel import Tile, choose_tile
 from taskmap.schedules.cpu.winograd.config import BYTES, FilterSizes, WinogradConfig, candidates
 from taskmap.schedules.cpu.winograd.cost import STREAM_BYTES, winograd_cycles
 
-_problem: Callable[..., Any] = lazily("taskmap.schedules.cpu.convolution.problem", "ConvolutionProblem")
+if TYPE_CHECKING:
+    from taskmap.schedules.cpu.convolution.problem import ConvolutionProblem as _ConvolutionProblem
+else:
+    _ConvolutionProblem = lazily("taskmap.schedules.cpu.convolution.problem", "ConvolutionProblem")
 
 _FEWEST_CHANNELS = 16
 _GAIN = 0.85
@@ -89,7 +92,7 @@ def _direct_cycles(image: tuple[int, ...], out_channels: int, padding: tuple[int
     width = choose_tile(image[-1], out_channels, target, target.lanes(BYTES)).vectors * target.lanes(BYTES)
     one = (1, 1)
     weight = (out_channels, image[1], TAPS, TAPS)
-    problem = _problem(image, weight, one, padding, one, 1, (f32, f32, f32), weights=f"packed{width}")
+    problem = _ConvolutionProblem(image, weight, one, padding, one, 1, (f32, f32, f32), weights=f"packed{width}")
     conv = problem.convolution()
     streamed = math.prod(weight) * BYTES / STREAM_BYTES / target.cores
     return max(convolution_cycles(direct_default(conv, target), conv, target), streamed)

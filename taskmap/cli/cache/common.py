@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import fnmatch
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from taskmap.backend.cpu.host import detect_host
 from taskmap.ir.errors import TaskmapError
@@ -22,7 +22,10 @@ from taskmap.tuning.here import conditions, database_path
 from taskmap.tuning.job import Setting
 from taskmap.tuning.record import Conditions, Operator, Record
 
-_gpu_here: Callable[[Setting], tuple[Target, Conditions]] = lazily("taskmap.tuning.cuda_bench", "gpu_here")
+if TYPE_CHECKING:
+    from taskmap.tuning.cuda_bench import gpu_here as _gpu_here
+else:
+    _gpu_here = lazily("taskmap.tuning.cuda_bench", "gpu_here")
 
 
 @contextmanager

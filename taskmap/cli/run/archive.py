@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from taskmap.archive.kept_chain import KeptModel
 from taskmap.archive.load import ArchivedModel, load, numpy_dtype
@@ -19,8 +18,12 @@ from taskmap.ir.util.lazy import lazily
 from taskmap.onnx.kept_models import Kept
 
 # An unprofiled run loads only what it needs: the first result waits for the imports.
-_profile: Callable[..., list[dict[str, Any]]] = lazily("taskmap.cli.run.archive_profile", "profile")
-_profile_table: Callable[..., str] = lazily("taskmap.cli.run.archive_profile", "profile_table")
+if TYPE_CHECKING:
+    from taskmap.cli.run.archive_profile import profile as _profile
+    from taskmap.cli.run.archive_profile import profile_table as _profile_table
+else:
+    _profile = lazily("taskmap.cli.run.archive_profile", "profile")
+    _profile_table = lazily("taskmap.cli.run.archive_profile", "profile_table")
 
 
 def run_archive(a: argparse.Namespace, kept: Kept | None = None) -> int | None:
@@ -70,7 +73,7 @@ def run_archive(a: argparse.Namespace, kept: Kept | None = None) -> int | None:
     made = (model.count(*ordered), int(model.is_general)) if isinstance(model, KeptModel) else (0, 0)
     if kept is not None:
         facts |= {"graphs": graph_facts(*made), "kept": True}
-    steps = _profile(model, a.trace, a.cache_dir) if a.profile else []
+    steps = _profile(model, a.trace, a.cache_dir) if a.profile and isinstance(model, ArchivedModel) else []
     if a.json:
         print_json({**facts, **({"profile": {"steps": steps}} if a.profile else {})})
     else:

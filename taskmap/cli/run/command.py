@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from taskmap.archive.file import is_archive
 from taskmap.cli.loading import slowly
@@ -22,7 +23,10 @@ from taskmap.options import TARGETS
 
 # An archive runs without torch and onnx.
 _run_onnx: Callable[..., int] = slowly("taskmap.cli.run.onnx", "run_model")
-_run_archive: Callable[..., int | None] = lazily("taskmap.cli.run.archive", "run_archive")
+if TYPE_CHECKING:
+    from taskmap.cli.run.archive import run_archive as _run_archive
+else:
+    _run_archive = lazily("taskmap.cli.run.archive", "run_archive")
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +16,12 @@ from taskmap.ir.util.lazy import lazily
 
 Array = NDArray[Any]
 # Imported only for a comparison.
-_load_model: Callable[..., Any] = lazily("taskmap.onnx.model", "load_model")
-_by_definition: Callable[..., Any] = lazily("taskmap.onnx.engines", "by_definition")
+if TYPE_CHECKING:
+    from taskmap.onnx.engines import by_definition as _by_definition
+    from taskmap.onnx.model import load_model as _load_model
+else:
+    _load_model = lazily("taskmap.onnx.model", "load_model")
+    _by_definition = lazily("taskmap.onnx.engines", "by_definition")
 WAYS = ("reference", "onnxruntime")
 
 

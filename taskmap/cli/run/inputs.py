@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +22,12 @@ _MOST_BYTES = 1 << 33
 _SUFFIXES = ".npy, .npz, .pb (a TensorProto) or .bin (raw), or a folder of test data (input_0.pb, ...)"
 _TEST_INPUT = re.compile(r"input_([0-9]{1,4})\.pb")
 # An archive runs without onnx.
-_load_tensor: Callable[..., Any] = lazily("onnx", "load_tensor_from_string")
-_to_array: Callable[..., Any] = lazily("onnx.numpy_helper", "to_array")
+if TYPE_CHECKING:
+    from onnx import load_tensor_from_string as _load_tensor
+    from onnx.numpy_helper import to_array as _to_array
+else:
+    _load_tensor = lazily("onnx", "load_tensor_from_string")
+    _to_array = lazily("onnx.numpy_helper", "to_array")
 
 
 @dataclass(frozen=True, slots=True)

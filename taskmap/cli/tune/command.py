@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from taskmap.cli.loading import slowly
 from taskmap.cli.model_files import check_model_file
@@ -22,7 +23,10 @@ from taskmap.tuning.here import database_path
 # Tuning an operator needs neither torch nor onnx, and most machines have no GPU.
 _tune_onnx: Callable[[argparse.Namespace], int] = slowly("taskmap.cli.tune.onnx", "tune_model")
 _tune_function: Callable[[argparse.Namespace], int] = slowly("taskmap.cli.tune.function", "tune_function")
-_estimate: Callable[[argparse.Namespace], int] = lazily("taskmap.cli.tune.estimate", "estimate")
+if TYPE_CHECKING:
+    from taskmap.cli.tune.estimate import estimate as _estimate
+else:
+    _estimate = lazily("taskmap.cli.tune.estimate", "estimate")
 
 _USAGE = """usage: taskmap tune OPERATOR|MODEL.onnx|MODULE:FUNCTION [...]
 

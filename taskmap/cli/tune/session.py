@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from taskmap.cli.output import Bar, clipped, duration, in_short, paint, plain, print_json, table
 from taskmap.ir.target import Target
@@ -20,7 +21,10 @@ from taskmap.tuning.job import Setting
 from taskmap.tuning.record import Conditions
 from taskmap.tuning.tune import Budget, Progress, Tuned, tune
 
-_gpu_here: Callable[[Setting], tuple[Target, Conditions]] = lazily("taskmap.tuning.cuda_bench", "gpu_here")
+if TYPE_CHECKING:
+    from taskmap.tuning.cuda_bench import gpu_here as _gpu_here
+else:
+    _gpu_here = lazily("taskmap.tuning.cuda_bench", "gpu_here")
 
 
 @dataclass(frozen=True, slots=True)
