@@ -45,6 +45,10 @@ class Drawing:
 
     def svg(self) -> str:
         """The picture as an SVG document."""
+        return document(*self.elements())
+
+    def elements(self) -> tuple[list[str], float, float]:
+        """The elements of SVG that the picture consists of, its width and its height."""
         body: list[str] = []
         width, top = len(self.title) * CHAR_WIDTH, 0
         if self.title:
@@ -54,11 +58,7 @@ class Drawing:
             elements, grid_width, height = _svg_grid(grid, top)
             body += elements
             width, top = max(width, grid_width), top + height
-        head = (
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width + 8:.0f}" height="{top + 4}" '
-            f'font-family="monospace" font-size="12">'
-        )
-        return "\n".join([head, '<rect width="100%" height="100%" fill="white"/>', *body, "</svg>"]) + "\n"
+        return body, width + 8, top + 4
 
     def _repr_svg_(self) -> str:
         """The representation that a notebook displays."""
@@ -67,6 +67,15 @@ class Drawing:
     def save(self, path: str | Path) -> None:
         """Write the SVG to a file."""
         Path(path).write_text(self.svg(), encoding="utf-8")
+
+
+def document(elements: Sequence[str], width: float, height: float) -> str:
+    """Elements of SVG as a document of this size."""
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
+        f'font-family="monospace" font-size="12">'
+    )
+    return "\n".join([head, '<rect width="100%" height="100%" fill="white"/>', *elements, "</svg>"]) + "\n"
 
 
 def picture(title: str, shape: Sequence[int], cell: Callable[[tuple[int, ...]], Cell], limit: int) -> Drawing:
@@ -140,7 +149,7 @@ def _svg_grid(grid: Grid, top: int) -> tuple[list[str], float, int]:
             left = margin + x * width
             elements.append(
                 f'<rect x="{left:.1f}" y="{upper}" width="{width:.1f}" height="{CELL_HEIGHT}" '
-                f'fill="{_colour(cell.hue)}" stroke="#888"/>'
+                f'fill="{colour(cell.hue)}" stroke="#888"/>'
             )
             elements.append(_svg_text(left + width / 2, upper + CELL_HEIGHT * 0.7, cell.label))
     height = (len(grid.rows) + 1) * CELL_HEIGHT + CELL_HEIGHT // 2
@@ -151,7 +160,8 @@ def _svg_text(x: float, y: float, text: str, *, anchor: str = "middle", fill: st
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{fill}">{html.escape(text)}</text>'
 
 
-def _colour(hue: int | None) -> str:
+def colour(hue: int | None) -> str:
+    """The colour of cells with this number."""
     if hue is None:
         return "white"
     return f"hsl({hue * 137.508 % 360:.0f}, 65%, 85%)"  # the golden angle keeps neighbouring numbers apart

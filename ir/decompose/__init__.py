@@ -9,7 +9,7 @@ In reading order:
     steps        the steps as data; a tree is a spec and its steps
     checks, refusal    the conditions of the primitives, and the errors
     leaves       the instruction that does a spec
-    show         a tree as text
+    show, picture    a tree as text and as a drawing
     ownership    the task mapping that a tree means
     lowering     a finished tree as a kernel
     emit, copies, pipeline    its statements: of products, of copies, of copies fetched ahead

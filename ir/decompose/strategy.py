@@ -20,6 +20,7 @@ from taskmap.ir.decompose import checks
 from taskmap.ir.decompose.leaves import leaf_of
 from taskmap.ir.decompose.levels import Level
 from taskmap.ir.decompose.ownership import mapping_of
+from taskmap.ir.decompose.picture import svg_of
 from taskmap.ir.decompose.refusal import refusal, users_line
 from taskmap.ir.decompose.show import show
 from taskmap.ir.decompose.spec import Spec
@@ -229,6 +230,13 @@ class Primitives:
         """The workers that hold, or copy, each element of an operand: its slots are their registers, or their tasks in
         order. The workers are those of the level at which the operand was put there; see ``mapping_of``."""
         return mapping_of(self._tree(), operand)
+
+    def svg(self) -> str:
+        """A drawing of the tree as an SVG document: specs, steps, and the mapping of each operand (Fireiron, figure 3).
+        A notebook shows it."""
+        return svg_of(self._tree())
+
+    _repr_svg_ = svg
 
     def kernel(self, name: str = "", /, **sizes: int) -> Kernel:
         """The kernel that the tree means, on its operands in order; for ``taskmap.build`` and ``taskmap.simulate``.
