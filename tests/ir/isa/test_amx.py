@@ -97,7 +97,7 @@ def source_of(entry: Instruction, times: int) -> KernelSource:
 
 def random_operand(dtype: DType, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
     """Random bits. Half of the tiles of floats have small values, so that products and sums are denormal; infinities,
-    NaN and denormal values are among the others, rarely enough that most sums are numbers."""
+    NaN and denormal values are among the others, rarely enough that most sums are numbers; the first value is NaN."""
     if dtype.is_int:
         low, high = (0, 256) if dtype == u8 else (-(1 << dtype.bits - 1), 1 << dtype.bits - 1)
         return rng.integers(low, high, shape).astype(f"{'u' if dtype == u8 else ''}int{dtype.bits}")
@@ -106,6 +106,7 @@ def random_operand(dtype: DType, shape: tuple[int, ...], rng: np.random.Generato
     small = usual * np.float32(2.0**-64 if dtype == bf16 else 2.0**-127)
     tiles = rng.integers(0, 2, (shape[0], *[1] * (len(shape) - 1)), np.bool_)
     values = np.where(rng.random(shape) < 0.002, anything, np.where(tiles, small, usual))
+    values.flat[0] = np.nan
     bits = values.astype(np.float32).view(np.uint32)
     return (bits & np.uint32(0xFFFF0000) if dtype == bf16 else bits).view(np.float32)
 
