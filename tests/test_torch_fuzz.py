@@ -152,12 +152,30 @@ def test_attention_of_a_nan_is_judged_by_the_formula(monkeypatch: pytest.MonkeyP
 def test_an_error_of_ours_beside_one_of_pytorchs_is_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     program = replace(PROGRAM, lines=("v0 = x0 + 1", "v1 = x0 * 2"), results=("v0", "v1"))
     theirs = _with(lambda inputs, out: (out[0] * 1.5, out[1]))
-    monkeypatch.setattr(checking, "_other", lambda f, p: theirs(f, p, "cpu"))
+    monkeypatch.setattr(checking, "_other", lambda f, p, backend: theirs(f, p, "cpu"))
     monkeypatch.setattr(checking, "_taskmap", theirs)
     assert check(program, "cpu").kind == "PyTorch's own"
     for change in (lambda i, out: (out[0] * 1.5, out[1] * 1.5), lambda i, out: (out[0] * 1.8, out[1])):
         monkeypatch.setattr(checking, "_taskmap", _with(change))
         assert check(program, "cpu").kind == "value"
+
+
+def test_an_error_is_pytorchs_own_if_a_backend_of_its_own_fails_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values are judged by the first backend alone: the second one shares PyTorch's decompositions."""
+
+    def fails(inputs: list[Any], out: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        raise RuntimeError("memory is written twice")
+
+    second = checking.JUDGES[1]
+    right, failing, wrong = (_with(f) for f in (lambda i, out: out, fails, lambda i, out: (out[0] * 1.5, *out[1:])))
+    monkeypatch.setattr(checking, "_other", lambda f, p, backend: (failing if backend == second else right)(f, p, ""))
+    monkeypatch.setattr(checking, "_taskmap", failing)
+    assert check(PROGRAM, "cpu").kind == "PyTorch's own"
+    monkeypatch.setattr(checking, "_other", lambda f, p, backend: right(f, p, ""))
+    assert check(PROGRAM, "cpu").kind == "error"
+    monkeypatch.setattr(checking, "_other", lambda f, p, backend: (wrong if backend == second else right)(f, p, ""))
+    monkeypatch.setattr(checking, "_taskmap", wrong)
+    assert check(PROGRAM, "cpu").kind == "value"
 
 
 def test_layouts_of_shapes_that_depend_on_values_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:

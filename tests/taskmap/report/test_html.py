@@ -372,10 +372,8 @@ def test_the_least_time(operations: int, moved: int, inputs: tuple[str, ...], pr
 
 def test_the_peaks_of_a_gpu_are_those_of_its_data_sheet() -> None:
     h100 = gpu_peaks(gpu_named("H100"))
-    assert h100 is not None
     assert h100.memories[-1].rate == 3350e9
     assert h100.arithmetic[-1].rate == pytest.approx(990e12, rel=0.01)
-    assert gpu_peaks(replace(gpu_named("H100"), clock=0)) is None
 
 
 @given(
