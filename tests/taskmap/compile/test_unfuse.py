@@ -1,6 +1,11 @@
-"""A fused group that no schedule accepts is taken apart, and the result stays right."""
+"""A fused group that no schedule accepts is taken apart, and the result stays right.
+
+Each test has a kernel store of its own: a kernel that another test left there would not be scheduled again.
+"""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 import torch
@@ -28,7 +33,7 @@ class Model(nn.Module):
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
-def test_split_groups_compute_the_same(monkeypatch: pytest.MonkeyPatch, dynamic: bool) -> None:
+def test_split_groups_compute_the_same(monkeypatch: pytest.MonkeyPatch, absent_cache_dir: Path, dynamic: bool) -> None:
     def unwilling(task: Task, target: Target, attempt: int = 0) -> ScheduledKernel:
         if len(task.stages) > 1:
             raise ScheduleError("one at a time")
@@ -43,7 +48,9 @@ def test_split_groups_compute_the_same(monkeypatch: pytest.MonkeyPatch, dynamic:
     assert since(before).groups_split > 0
 
 
-def test_a_single_operator_that_cannot_be_scheduled_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_single_operator_that_cannot_be_scheduled_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, absent_cache_dir: Path
+) -> None:
     def refuse(task: Task, target: Target, attempt: int = 0) -> ScheduledKernel:
         raise ScheduleError("nothing doing", why="the test says so.")
 
@@ -52,7 +59,7 @@ def test_a_single_operator_that_cannot_be_scheduled_is_an_error(monkeypatch: pyt
         compiled(lambda x: x * 2)(torch.ones(3))
 
 
-def test_a_defect_names_the_group_and_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_defect_names_the_group_and_the_line(monkeypatch: pytest.MonkeyPatch, absent_cache_dir: Path) -> None:
     def crash(task: Task, target: Target, attempt: int = 0) -> ScheduledKernel:
         raise KeyError("lost")
 
