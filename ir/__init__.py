@@ -9,6 +9,7 @@ In reading order: ``expressions``, ``nodes`` and ``types`` are the language itse
     recurrence, functions, workers    a node for loops with state, the functions of ``Call``, thread and block
     features, target, isa    processors and their instructions, as data
     analysis     facts about expressions, tasks and kernels
+    last_block   the last of several blocks to arrive, which combines their results
     script       a Python function read into IR
     select       instructions for a statement, by equality saturation
     lower        the passes that make a kernel printable

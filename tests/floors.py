@@ -82,7 +82,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "construct recurrence",
         "nodes",
         "builder functions printer visit winograd workers",
-        "task",
+        "last_block task",
         "analysis/",
         "verify/",
         "lower/ script/",

@@ -13,6 +13,7 @@ In reading order:
     ownership    the task mapping that a tree means
     lowering     a finished tree as a kernel
     emit, copies, pipeline    its statements: of products, of copies, of copies fetched ahead
+    grid, sums   the tiles of blocks, and the sums that workers share
     specialize   warpgroups with different roles: one fetches, the others multiply
     stage_leaves    the elements of stages
     views        the place of an operand's part in its buffer

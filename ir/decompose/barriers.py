@@ -56,6 +56,8 @@ class _Barriers:
                 s, state = self.loop(s, state)
                 out.append(s)
                 continue
+            if isinstance(s, ir.Barrier):
+                state = frozenset()
             new = frozenset(self.accesses(s))
             if not _is_wait(s) and any(self.meet(a, b) for a in state for b in new):
                 out.append(ir.Barrier())

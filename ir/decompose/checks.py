@@ -7,12 +7,12 @@ from typing import Any, TypeVar
 from typing import cast as typed
 
 from taskmap.ir.algebra.mapping import TaskMapping
-from taskmap.ir.construct import static_size
+from taskmap.ir.construct import ceil_div, static_size
 from taskmap.ir.decompose.levels import HELD, SCOPE_NAMES, Level
 from taskmap.ir.decompose.ownership import with_leading_dims
 from taskmap.ir.decompose.refusal import refusal
 from taskmap.ir.decompose.steps import AccumulateStep, Cut, MoveStep, SplitStep, TileStep, Tree
-from taskmap.ir.expressions import Scope
+from taskmap.ir.expressions import Dim, Scope
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Tree)
@@ -126,9 +126,13 @@ def _fits(tree: Tree, step: TileStep, level: Level, word: str) -> None:
             word, tree, f"there are {count} tiles, and a {above.value.lower()} has {room} {level.value.lower()}s.",
             f"Choose tiles so that there are {room}; tile(...) before it makes several rounds.",
         )  # fmt: skip
-    if count * level.threads > MOST_THREADS:
+    _enough_threads(tree, level, count, word)
+
+
+def _enough_threads(tree: Tree, level: Level, workers: int, word: str) -> None:
+    if workers * level.threads > MOST_THREADS:
         raise refusal(
-            word, tree, f"{count} tiles need {count * level.threads} threads; a block has at most {MOST_THREADS}.",
+            word, tree, f"it takes {workers * level.threads} threads; a block has at most {MOST_THREADS}.",
             "Choose larger tiles, or make several rounds with tile(...) before it.",
         )  # fmt: skip
 
@@ -144,6 +148,29 @@ def split(tree: Tree, size: Any) -> None:
     inner = any(isinstance(s, SplitStep) and s.before.summed == spec.summed for s in tree.steps)
     if whole is not None and inner and whole % size:
         raise refusal(word, tree, f"{size} does not divide {whole}, a part of the sum.", "Choose a divisor.")
+
+
+def split_sum(tree: Tree, step: TileStep, n: Any, word: str) -> Dim:
+    """The terms of each worker, if ``n`` workers can share the sums of the tiles."""
+    count(tree, n, 2, word)
+    spec, above, name = tree.spec, step.before.level, step.level
+    if spec.kind != "matmul":
+        raise refusal(word, tree, "workers share the sums of products.", "Reduce a stage by warps instead.")
+    if name is Level.BLOCK:
+        return ceil_div(spec.extent(spec.summed), n)
+    if name is None or above is not Level.BLOCK:
+        whose = f"the tiles of a {above.value.lower()} are " + (f"given to {name.name}" if name else "made in order")
+        raise refusal(word, tree, f"{whose}.", "Write it after to(BLOCK), or where a block's tiles are given to warps.")
+    if not any(isinstance(s, AccumulateStep) and s.scope is Scope.REGISTER for s in tree.steps):
+        why = "each worker would store its own part of the sum, or hold it where nobody else can add it."
+        raise refusal(word, tree, why, "Write accumulate_in(REGISTER) before these tiles.")
+    whole = static_size(spec.extent(spec.summed))
+    if whole is None or whole % n:
+        size = f"a part of the sum has {whole} terms" if whole else "the number of terms is symbolic"
+        why = f"{size}, which {n} workers cannot share."
+        raise refusal(word, tree, why, f"split(...) by a multiple of {n} before it.")
+    _enough_threads(tree, name, (count_of(step) or 1) * n, word)
+    return ceil_div(whole, n)
 
 
 def count(tree: Tree, value: Any, least: int, word: str) -> None:
@@ -217,6 +244,11 @@ def accumulated(tree: Tree, scope: Scope, word: str) -> None:
     _seen(tree, scope, word)
     if scope not in HELD:
         raise refusal(word, tree, "sums are held in registers.", "Use REGISTER, or FRAGMENT.")
+    shared = [s for s in tree.steps if isinstance(s, TileStep) and s.parts > 1]
+    if shared and (scope is Scope.FRAGMENT or shared[0] is not tree.steps[-1]):
+        holders = "registers" if scope is Scope.FRAGMENT else "whole blocks"
+        why = f"the workers that share a sum combine what {holders} hold."
+        raise refusal(word, tree, why, "Write accumulate_in(REGISTER) directly after split_sum.")
     operand = spec.operand(spec.accumulated)
     assert operand is not None
     if spec.static_shape(operand) is None:

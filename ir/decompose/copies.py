@@ -62,7 +62,10 @@ class CopyEmitter:
         self.check_holders(tree, held)
         sizes = _sizes(tree.root)
         self.check_box(tree, (src, dst), tree.steps[-1])
-        self.b.move(dst.region(sizes), src.region(sizes), clipped=src.is_clipped or dst.is_clipped)
+        owner = held.buffer.owner
+        holders = owner.num_workers if owner is not None and tree.root.level is Level.BLOCK else self.threads
+        with self.b.when(holders > self.thread if holders < self.threads else True):
+            self.b.move(dst.region(sizes), src.region(sizes), clipped=src.is_clipped or dst.is_clipped)
 
     def by_way(self, tree: Tree, n: int, src: OperandView, dst: OperandView) -> None:
         """A copy by way of another memory: its first half, then the rest."""

@@ -17,9 +17,10 @@ from taskmap.ir import nodes as ir
 from taskmap.ir.algebra.layout import row_major
 from taskmap.ir.algebra.register_tile import is_in_order
 from taskmap.ir.builder import Builder
-from taskmap.ir.construct import as_expr, call, cast, ceil_div, eq, index, minimum, product, static_size
+from taskmap.ir.construct import as_expr, call, cast, ceil_div, const, eq, index, product, select, static_size
 from taskmap.ir.decompose.barriers import Stages
 from taskmap.ir.decompose.copies import CopyEmitter, layout_of, strides_in_shared
+from taskmap.ir.decompose.grid import Grid, order_of, unravel
 from taskmap.ir.decompose.levels import HELD, Level
 from taskmap.ir.decompose.ownership import owner_of, without_dims
 from taskmap.ir.decompose.pipeline import pipelined, steps_of_pipeline
@@ -29,10 +30,12 @@ from taskmap.ir.decompose.specialize import Ring, multiplied, specialized, warpg
 from taskmap.ir.decompose.stage_leaves import POSITIONS, StageLeaf, check_holders, views_of_part
 from taskmap.ir.decompose.stage_spec import StageSpec
 from taskmap.ir.decompose.steps import AccumulateStep, Cut, DoneStep, MoveStep, SplitStep, Step, TileStep, Tree
+from taskmap.ir.decompose.sums import SharedReduction, SumSegment, share_of
 from taskmap.ir.decompose.views import OperandView
 from taskmap.ir.isa.entry import Place
-from taskmap.ir.types import f32, f64
-from taskmap.ir.workers import BLOCKS, THREAD
+from taskmap.ir.isa.table import instruction_named
+from taskmap.ir.types import f32, f64, i32
+from taskmap.ir.workers import THREAD
 
 Views = dict[str, OperandView]
 
@@ -45,7 +48,10 @@ class Emitter:
     b: Builder
     tree: Tree
     threads: int
-    grid: list[ir.Dim] = field(default_factory=list)
+    grid: Grid = field(default_factory=Grid)
+    share: SumSegment | None = None
+    workspace: list[ir.Buffer] = field(default_factory=list)
+    counters: list[ir.Buffer] = field(default_factory=list)
     stages: Stages = field(default_factory=Stages)
     layouts: dict[ir.Buffer, int] = field(default_factory=dict)
     ring: Ring | None = None
@@ -94,7 +100,7 @@ class Emitter:
     def tile(self, step: TileStep, views: Views, body: Callable[[Views], None]) -> None:
         """The tiles of a step, each with ``body``."""
         counts = {c.axis: ceil_div(c.stride or step.before.extent(c.axis), c.width) for c in step.cuts}
-        order = list(reversed(counts)) if step.by_columns else list(counts)
+        order = order_of(step)
         if step.level is None:
             kind = ir.LoopKind.UNROLLED if step.unroll or _in_registers(views) else ir.LoopKind.SERIAL
             with self.b.grid(order, [counts[a] for a in order], kind) as at:
@@ -102,45 +108,25 @@ class Emitter:
         elif step.level is Level.QUAD_PAIR:
             body(views)  # a warp executes the products of its quad-pairs at once
         elif step.level is Level.BLOCK:
-            body(_tiled(step, views, self.blocks(step, counts, order)))
+            with self.grid.tiles(self.b, step, counts) as where:
+                self.share = share_of(self.b, self.tree, step, self.grid)
+                body(_tiled(step, views, where))
         elif step.level is Level.CORE:
             with self.b.loop("tile", product([counts[a] for a in order]), ir.LoopKind.PARALLEL) as number:
-                where = {a: self.b.let(f"tile_{a}", i) for a, i in _unravel(number, counts, order).items()}
+                where = {a: self.b.let(f"tile_{a}", i) for a, i in unravel(number, counts, order).items()}
                 self.whole_or_part(step, views, where, body)
         elif step.level is Level.LANES:
             edge = POSITIONS in views and not views[POSITIONS].is_exact
             one_by_one = ir.LoopKind.UNROLLED if _in_registers(views) else ir.LoopKind.SERIAL
             kind = one_by_one if edge else ir.LoopKind.VECTOR
             with self.b.loop("lane", product(list(counts.values())), kind) as lane:
-                body(_tiled(step, views, _unravel(lane, counts, order)))
+                body(_tiled(step, views, unravel(lane, counts, order)))
         else:
             name = step.level.value.lower()
-            where = _unravel(self.worker(step), counts, order)
+            number, tiles = self.worker(step), product(list(counts.values()))
+            where = unravel(number % tiles if step.part else number, counts, order)
+            where |= {step.part.axis: number // tiles} if step.part else {}
             body(_tiled(step, views, {a: self.b.let(f"{name}_{a}", i) for a, i in where.items()}))
-
-    def blocks(self, step: TileStep, counts: dict[str, ir.Dim], order: Sequence[str]) -> dict[str, ir.Expr]:
-        """The position of the running block; the grid gets its number of blocks."""
-        long = [a for a in order if static_size(counts[a]) != 1]
-        if step.group or len(long) > len(BLOCKS):
-            self.grid.append(product([counts[a] for a in order]))
-            return self.grouped(step, counts) if step.group else _unravel(BLOCKS[0], counts, order)
-        # Neighbouring blocks differ in the fastest axis.
-        self.grid += [counts[a] for a in reversed(long)] or [1]
-        at = dict(zip(reversed(long), BLOCKS, strict=False))
-        return {a: at.get(a, index(0)) for a in order}
-
-    def grouped(self, step: TileStep, counts: dict[str, ir.Dim]) -> dict[str, ir.Expr]:
-        """Blocks in groups of ``group`` rows of tiles, column by column inside a group."""
-        b, rows = self.b, step.group
-        *lead, m, n = (c.axis for c in step.cuts)
-        down, across = index(counts[m]), index(counts[n])
-        batched = any(static_size(counts[a]) != 1 for a in lead)
-        number = b.let("number", BLOCKS[0] % (down * across)) if batched else BLOCKS[0]
-        first = b.let("first", number // (across * rows) * rows)
-        height = b.let("height", minimum(down - first, index(rows)))
-        inside = b.let("inside", number % (across * rows))
-        at = _unravel(BLOCKS[0] // (down * across) if batched else index(0), counts, lead)
-        return {**at, m: b.let("row", first + inside % height), n: b.let("column", inside // height)}
 
     def worker(self, step: TileStep) -> ir.Expr:
         """The number of this worker among those of the level above."""
@@ -165,16 +151,25 @@ class Emitter:
 
     def split(self, step: SplitStep, views: Views, body: Callable[[Views, ir.Expr], None]) -> None:
         """The parts of a sum, each with ``body``."""
-        whole = step.before.extent(step.before.summed)
         kind = ir.LoopKind.UNROLLED if step.unroll or _sums_registers(step, views) else ir.LoopKind.SERIAL
-        with self.b.loop("step", ceil_div(whole, step.size), kind) as number:
+        with self.b.loop("step", self.count(step), kind) as number:
             body(self.part(step, views, number), number)
 
+    def shared(self, step: SplitStep) -> SumSegment | None:
+        """The share of this block in the parts of a split."""
+        return self.share if self.share is not None and self.share.split is step else None
+
+    def count(self, step: SplitStep) -> ir.Dim:
+        """The number of parts of a sum that this worker adds."""
+        share = self.shared(step)
+        return share.count if share else ceil_div(step.before.extent(step.before.summed), step.size)
+
     def part(self, step: SplitStep, views: Views, number: ir.Expr) -> Views:
-        """The operands' parts in one part of the sum."""
-        axis = step.before.summed
+        """The operands' parts in part ``number`` of those that this worker adds."""
+        axis, share = step.before.summed, self.shared(step)
         cut = Cut(axis, step.size)
-        cuts = {axis: (cut, number, _divides(cut, step.before.extent(axis)))}
+        exact = _divides(cut, share.whole if share else step.before.extent(axis)) and (share is None or share.filled)
+        cuts = {axis: (cut, share.first + number if share else number, exact)}
         return {name: view.tile(cuts) for name, view in views.items()}
 
     # Memory
@@ -207,7 +202,8 @@ class Emitter:
         """Registers for an operand, held as the steps say that use it."""
         shape, present = self.dims(spec, operand)
         owner = owner_of(steps, spec, operand) if self.threads else None
-        if owner is not None and (owner.num_workers == 1 or is_in_order(owner)):
+        shared = any(isinstance(s, TileStep) and s.parts > 1 for s in self.tree.steps)
+        if owner is not None and (owner.num_workers == 1 or is_in_order(owner)) and not shared:
             owner = None
         if owner is not None:
             owner = without_dims(owner, [d for d, there in enumerate(present) if not there])
@@ -231,6 +227,9 @@ class Emitter:
         self.copies.check_holders(step.init, total)
         value = getattr(step.init.root, "value", 0.0)
         first = as_expr(int(value) if operand.dtype.is_int else value, operand.dtype)
+        parts = SharedReduction(self.b, self.tree, self.threads, self.synchronise, self.workspace, self.counters)
+        if value and parts.are_shared:
+            first = select(parts.is_first(total, self.grid), first, const(0, operand.dtype))
         owner = total.buffer.owner
         if owner is None:
             self.b.fill(total.buffer, first)
@@ -242,8 +241,16 @@ class Emitter:
         self.step(n + 1, {**views, name: total})
         # Every lane of a warp has the sum, and one of them stores it.
         alike = self.threads and isinstance(step.before, StageSpec) and self.tree.spec.level is Level.WARP
-        with self.b.when(eq(THREAD % Level.WARP.threads, 0) if alike else True):
+        parts.of_warps(total)
+        with parts.of_blocks(total, self.grid), self.b.when(eq(THREAD % Level.WARP.threads, 0) if alike else True):
             self.copies.through(step.store, total, views[name])
+
+    def synchronise(self) -> None:
+        """The threads that hold sums meet."""
+        if self.ring is None:
+            self.b.barrier()
+        else:
+            self.b.invoke(instruction_named("barrier_sync"), const(1, i32), const(self.threads, i32))
 
     # Leaves
 
@@ -308,29 +315,13 @@ class Emitter:
 
 def _tiled(step: TileStep, views: Views, at: dict[str, ir.Expr], *, all_whole: bool = False) -> Views:
     cuts = {c.axis: (c, at[c.axis], all_whole or _divides(c, step.before.extent(c.axis))) for c in step.cuts}
+    cuts |= {step.part.axis: (step.part, at[step.part.axis], True)} if step.part else {}
     return {name: view.tile(cuts) for name, view in views.items()}
 
 
 def _divides(cut: Cut, whole: ir.Dim) -> bool:
     size = static_size(whole)
     return cut.width == 1 or (size is not None and size % (cut.stride or cut.width) == 0)
-
-
-def _unravel(number: ir.Expr, counts: dict[str, ir.Dim], order: Sequence[str]) -> dict[str, ir.Expr]:
-    """The position with a row-major number, the first axis slowest."""
-    at: dict[str, ir.Expr] = {}
-    rest: ir.Dim = 1
-    for n, axis in reversed(list(enumerate(order))):
-        here = number // rest
-        known = static_size(counts[axis])
-        at[axis] = index(0) if known == 1 else here % counts[axis] if n and not _is_first(order, counts, n) else here
-        rest = product([rest, counts[axis]])
-    return at
-
-
-def _is_first(order: Sequence[str], counts: dict[str, ir.Dim], n: int) -> bool:
-    """True if all axes before the n-th have one tile."""
-    return all(static_size(counts[a]) == 1 for a in order[:n])
 
 
 def _in_registers(views: Views) -> bool:

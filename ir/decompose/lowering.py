@@ -47,8 +47,9 @@ def kernel_of(tree: Tree, name: str, sizes: Mapping[str, int]) -> ir.Kernel:
     body = with_barriers(b.body(), emitter.stages) if threads else b.body()
     kernel = ir.Kernel(
         name or root.kind, tuple(buffers.values()), (buffers[root.written],), tuple(_dims(buffers.values())), body,
-        tuple(emitter.grid) if threads else (), threads + (FETCHING if emitter.ring else 0), str(root),
+        tuple(emitter.grid.shape) if threads else (), threads + (FETCHING if emitter.ring else 0), str(root),
         maps=emitter.ring.maps if emitter.ring else (),
+        workspace=tuple(emitter.workspace), counters=tuple(emitter.counters),
     )  # fmt: skip
     _check_memory(tree, kernel)
     return kernel

@@ -31,7 +31,7 @@ def block_threads(tree: Tree) -> int:
         return 0
     total = below[-1].level.threads if below and below[-1].level else 1
     for step in below:
-        total *= math.prod(_counts(step).values())
+        total *= math.prod(_counts(step).values()) * step.parts
     return total
 
 
@@ -117,6 +117,8 @@ def _tiled(step: TileStep, axes: tuple[str, ...], inner: DigitMap) -> DigitMap:
         for a in order
         if a in axes or step.level
     ]
+    if step.part is not None and step.part.axis in axes:
+        digits.insert(0, Digit(step.parts, axes.index(step.part.axis), step.part.width))
     strided = {axes.index(a): c for a, c in cuts.items() if a in axes and c.stride}
     workers, slots = (_spread(part, strided) for part in (inner.workers, inner.slots))
     if step.level:

@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING, Protocol
 
 from taskmap.ir import nodes as ir
 from taskmap.ir.builder import Builder
-from taskmap.ir.construct import as_expr, ceil_div, index, static_size
+from taskmap.ir.construct import as_expr, index, static_size
 from taskmap.ir.decompose.barriers import Stages
 from taskmap.ir.decompose.copies import CopyEmitter
 from taskmap.ir.decompose.ownership import copy_mapping, without_dims
 from taskmap.ir.decompose.refusal import refusal
-from taskmap.ir.decompose.steps import MoveStep, SplitStep, Tree
+from taskmap.ir.decompose.steps import MoveStep, SplitStep, TileStep, Tree
 from taskmap.ir.decompose.views import OperandView
 from taskmap.ir.isa.table import instruction_named
 from taskmap.ir.workers import THREAD
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 Views = dict[str, OperandView]
 
@@ -45,9 +45,13 @@ class Steps(Protocol):
 
     def step(self, n: int, views: Views) -> None: ...
 
+    def count(self, step: SplitStep) -> ir.Dim: ...
+
     def part(self, step: SplitStep, views: Views, number: ir.Expr) -> Views: ...
 
     def place(self, n: int, step: MoveStep) -> OperandView: ...
+
+    def tile(self, step: TileStep, views: Views, body: Callable[[Views], None]) -> None: ...
 
 
 def steps_of_pipeline(tree: Tree, n: int) -> list[MoveStep]:
@@ -64,7 +68,7 @@ def pipelined(e: Steps, n: int, ahead: Sequence[MoveStep], views: Views) -> None
     """The loop of split ``n`` with its first moves ahead of their use."""
     split = e.tree.steps[n]
     assert isinstance(split, SplitStep)
-    count = e.b.let("steps", ceil_div(split.before.extent(split.before.summed), split.size))
+    count = e.b.let("steps", e.count(split))
     placed = {s.name: e.place(n + 1 + i, s) for i, s in enumerate(ahead)}
     if len({s.asynchronous for s in ahead}) > 1:
         why = "some of the moves fetched ahead are asynchronous, and some are not."
@@ -104,6 +108,8 @@ def _ring(
         b.invoke(wait, as_expr(stages - 2))
         if (static_size(count) or stages) >= stages:
             fetch(step + (stages - 1))
+        else:
+            b.invoke(commit)  # a wait counts groups
         parts = e.part(split, views, step)
         here = {s.name: _at_stage(e, placed[s.name], step, stages, 0) for s in ahead}
         e.step(n + 1 + len(ahead), {**parts, **here})

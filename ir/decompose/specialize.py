@@ -11,15 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from taskmap.ir import nodes as ir
 from taskmap.ir.algebra.layout import row_major
 from taskmap.ir.builder import Builder, region
-from taskmap.ir.construct import as_expr, cast, ceil_div, const, eq, index, load, static_size
-from taskmap.ir.decompose.barriers import Stages
+from taskmap.ir.construct import as_expr, cast, const, eq, index, load, static_size
 from taskmap.ir.decompose.copies import CopyEmitter
 from taskmap.ir.decompose.levels import Level
+from taskmap.ir.decompose.pipeline import Steps
 from taskmap.ir.decompose.refusal import refusal
 from taskmap.ir.decompose.steps import AccumulateStep, MoveStep, SplitStep, TileStep, Tree
 from taskmap.ir.decompose.views import OperandView
@@ -27,9 +27,6 @@ from taskmap.ir.isa.table import instruction_named
 from taskmap.ir.lower.flatten import strides_of
 from taskmap.ir.types import i32, i64
 from taskmap.ir.workers import THREAD
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 Views = dict[str, OperandView]
 FETCHING = 128
@@ -54,23 +51,13 @@ class Ring:
         return tuple(self.by_tma.values())
 
 
-class Steps(Protocol):
-    """Writes the other steps of the tree: an Emitter."""
+class RingSteps(Steps, Protocol):
+    """Writes the other steps of the tree, with a ring."""
 
-    b: Builder
-    tree: Tree
-    threads: int
-    stages: Stages
     ring: Ring | None
 
-    def step(self, n: int, views: Views) -> None: ...
 
-    def part(self, step: SplitStep, views: Views, number: ir.Expr) -> Views: ...
-
-    def tile(self, step: TileStep, views: Views, body: Callable[[Views], None]) -> None: ...
-
-
-def specialized(e: Steps, n: int, views: Views) -> None:
+def specialized(e: RingSteps, n: int, views: Views) -> None:
     """The block's work from step ``n`` on, by warpgroups with two roles."""
     b, (split, ahead) = e.b, _fetched(e.tree, n)
     ring = e.ring = _open(e, split, ahead, views)
@@ -113,6 +100,9 @@ def _fetched(tree: Tree, n: int) -> tuple[SplitStep, list[MoveStep]]:
     elif any(isinstance(s, MoveStep) and s.scope is ir.Scope.SHARED for s in (*rest, *stored)):
         why = "the warpgroups that multiply share no other memory: a barrier of the block would wait for the other one."
         way_out = "Prefetch all moves to SHARED, and store from registers."
+    elif any(isinstance(s, TileStep) and s.part for s in rest):
+        why = "the workers of a block share sums by way of shared memory, behind barriers of the whole block."
+        way_out = "Write split_sum after to(BLOCK), or leave out specialize."
     elif not any(isinstance(s, TileStep) and s.level is Level.WARPGROUP for s in rest):
         why, way_out = "no warpgroup multiplies.", "Tile to WARPGROUP after the moves."
     else:
@@ -120,7 +110,7 @@ def _fetched(tree: Tree, n: int) -> tuple[SplitStep, list[MoveStep]]:
     raise refusal("specialize(WARPGROUP, 'fetch')", tree, why, way_out, where=tree.steps[n - 1].source)
 
 
-def _open(e: Steps, split: SplitStep, ahead: Sequence[MoveStep], views: Views) -> Ring:
+def _open(e: RingSteps, split: SplitStep, ahead: Sequence[MoveStep], views: Views) -> Ring:
     """Shared memory for the stages, with its barriers."""
     b, stages = e.b, ahead[0].stages
     placed, maps = {}, {}
@@ -167,13 +157,13 @@ def _barrier(b: Builder, of: ir.Buffer, stage: ir.Expr, action: str, *values: ir
     b.invoke(instruction_named(f"mbarrier_{action}"), region(of, (stage,), (1,)), *given)
 
 
-def _fetch(e: Steps, split: SplitStep, ahead: Sequence[MoveStep], views: Views) -> None:
+def _fetch(e: RingSteps, split: SplitStep, ahead: Sequence[MoveStep], views: Views) -> None:
     """The role of the last warpgroup."""
     b, ring = e.b, e.ring
     assert ring is not None
     sent = sum(_bytes(ring.placed[name].buffer) for name in ring.by_tma) // ring.stages
     by_threads = [s for s in ahead if s.name not in ring.by_tma]
-    count = ceil_div(split.before.extent(split.before.summed), split.size)
+    count = e.count(split)
     with b.loop("part", count, unroll=1) as number:
         stage = number % ring.stages
         parts = e.part(split, views, number)
@@ -214,12 +204,12 @@ def _boxes(b: Builder, ring: Ring, name: str, part: OperandView, stage: ir.Expr)
         b.invoke(instruction_named(f"tma_load_{len(at)}d"), target, boxed, full, *given)
 
 
-def multiplied(e: Steps, n: int, ahead: Sequence[MoveStep], views: Views) -> None:
+def multiplied(e: RingSteps, n: int, ahead: Sequence[MoveStep], views: Views) -> None:
     """The role of the other warpgroups: the loop of split ``n``, whose parts are fetched."""
     b, ring, split = e.b, e.ring, e.tree.steps[n]
     assert ring is not None
     assert isinstance(split, SplitStep)
-    count = b.let("parts", ceil_div(split.before.extent(split.before.summed), split.size))
+    count = b.let("parts", e.count(split))
     with b.loop("part", count, unroll=1) as number:
         stage = number % ring.stages
         _barrier(b, ring.full, stage, "wait", number // ring.stages % 2)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from taskmap.ir.algebra.mapping import TaskMapping
+from taskmap.ir.construct import static_size
 from taskmap.ir.decompose.levels import Level
 from taskmap.ir.decompose.spec import Spec
 from taskmap.ir.expressions import Scope
@@ -43,7 +44,8 @@ class _Step:
 @dataclass(frozen=True, slots=True)
 class TileStep(_Step):
     """Tiles by ``cuts``. level: None for tiles in order. by_columns: the first axis varies fastest. unroll: of loops.
-    group: blocks are numbered by groups of this many rows of tiles. fetched: one more warpgroup fetches."""
+    group: blocks are numbered by groups of this many rows of tiles. fetched: one more warpgroup fetches. parts: the
+    workers that share the sum of each tile."""
 
     cuts: tuple[Cut, ...]
     level: Level | None = None
@@ -51,6 +53,13 @@ class TileStep(_Step):
     unroll: bool = False
     group: int = 0
     fetched: bool = False
+    parts: int = 1
+
+    @property
+    def part(self) -> Cut | None:
+        """The part of the sum that each worker of a block adds, if several share it."""
+        size = static_size(self.after.extent(self.after.summed)) if self.parts > 1 else None
+        return None if size is None or self.level is Level.BLOCK else Cut(self.after.summed, size)
 
     def __str__(self) -> str:
         parts = [f".tile({', '.join(map(str, self.cuts))})"]
@@ -58,6 +67,7 @@ class TileStep(_Step):
         parts += [".layout('column')"] if self.by_columns else []
         parts += [f".group({self.group})"] if self.group else []
         parts += [".specialize(WARPGROUP, 'fetch')"] if self.fetched else []
+        parts += [f".split_sum({self.parts})"] if self.parts > 1 else []
         return "".join([*parts, ".unroll()" if self.unroll else ""])
 
 

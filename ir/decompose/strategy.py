@@ -196,6 +196,20 @@ class Primitives:
         checks.specialized(tree, step, workers, role, word)
         return tree._refined(replace(step, fetched=True))
 
+    def split_sum(self, workers: int) -> Strategy:
+        """The sum of each tile is shared by ``workers`` workers of the level: each adds a part of the terms.
+
+        MatMul(m, n, k)  .tile(64, 64).to(BLOCK).split_sum(4)   ->  4 blocks for each tile; the last to arrive adds
+                                                                    their sums, in order (split-k of CUTLASS)
+        MatMul(64, 64, 32).tile(32, 32).to(WARP).split_sum(2)   ->  2 warps for each tile, 16 terms each; the first adds
+                                                                    the other's sums by way of shared memory
+        """
+        tree = self._tree()
+        word = f"split_sum({workers})"
+        step = checks.last(tree, TileStep, word, "tile(...).to(level)")
+        size = checks.split_sum(tree, step, workers, word)
+        return tree._refined(replace(step, parts=workers, after=step.after.with_extents({step.after.summed: size})))
+
     def pad(self, elements: int) -> Strategy:
         """The lines of the copy in shared memory lie ``elements`` further apart, against bank conflicts."""
         step, tree = checks.shared(self._tree(), f"pad({elements})")

@@ -17,12 +17,12 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from taskmap.ir.construct import as_expr, ceil_div, index, minimum, static_size
+from taskmap.ir.last_block import arrive, reset
 from taskmap.ir.nodes import Buffer, Dim, Expr, Kernel
 from taskmap.ir.types import i32
 from taskmap.ir.workers import BLOCKS
 from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.cuda.matmul.problem_view import Gemm, Multiplier, TileContext
-from taskmap.schedules.cuda.support.last_block import arrive, reset
 
 LARGEST_WORKSPACE = 64 << 20
 """Bytes of partial sums beyond which split-k costs more than it saves."""

@@ -10,14 +10,14 @@ So a result has the same bits whichever block comes last. Method: the sample "th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from taskmap.ir.builder import Builder
-from taskmap.ir.construct import ceil_div, const, eq, load, static_size
+from taskmap.ir.construct import ceil_div, eq, load, static_size
 from taskmap.ir.errors import ScheduleError
-from taskmap.ir.isa.table import instruction_named
-from taskmap.ir.nodes import Buffer, Dim, Expr, Intrinsic, Kernel, Scope
+from taskmap.ir.last_block import arrive, reset
+from taskmap.ir.nodes import Buffer, Dim, Expr, Kernel, Scope
 from taskmap.ir.types import DType, i32
 from taskmap.ir.workers import BLOCKS, THREAD
 from taskmap.schedules.cuda.support.thread_group import Combine, ThreadGroup
@@ -100,39 +100,3 @@ class CrossBlockReduction:
                 for total, value in zip(totals, [b.let("now", v) for v in both], strict=True):
                     b.store(total, 0, value)
         return [b.let("mine", total[0]) for total in totals]
-
-
-def arrive(
-    b: Builder,
-    counters: Buffer,
-    at: Expr,
-    parts: int,
-    first: Expr,
-    synchronise: Callable[[], None],
-    alone: bool = False,
-) -> Expr:
-    """The condition that this block is the last of ``parts`` to arrive at the counter ``at``.
-
-    first: holds in one thread of the block, which counts. synchronise: emits the block's barrier. alone: that thread
-    has stored all partials of the block.
-    """
-    arrived = b.allocate("arrived", i32, (1,), Scope.SHARED)
-    if not alone:
-        synchronise()
-    fence = instruction_named("fence_gpu")
-    with b.when(first):
-        b.invoke(fence)
-        b.store(arrived, 0, _atomic("add", counters, at, 1))
-        b.invoke(fence)
-    synchronise()
-    return eq(arrived[0], const(parts - 1, i32))
-
-
-def reset(b: Builder, counters: Buffer, at: Expr) -> None:
-    """Set the counter ``at`` back to 0 for the next launch. One thread of the last block calls this."""
-    b.evaluate(_atomic("exch", counters, at, 0))
-
-
-def _atomic(action: str, counters: Buffer, at: Expr, value: int) -> Expr:
-    """The counter before it was changed."""
-    return Intrinsic(instruction_named(f"atomic_{action}_i32"), (load(counters, (at,)), const(value, i32)), i32, 1)

@@ -458,3 +458,59 @@ def accumulate_an_init() -> None:
 
 def move_of_an_init() -> None:
     MatMul(M, N, K).tile(64, 64).to(BLOCK).accumulate_in(REGISTER, init=lambda first: first.move("dst", SHARED))
+
+
+def sum_shared_by_one_block() -> None:
+    MatMul(M, N, K).tile(64, 64).to(BLOCK).split_sum(1)
+
+
+def sum_of_a_copy_shared() -> None:
+    Move(f32[M, N]).tile(32, 32).to(BLOCK).split_sum(2)
+
+
+def sum_shared_by_tiles_in_order() -> None:
+    block().split(8).tile(32, 32).split_sum(2)
+
+
+def sum_shared_by_threads_of_a_warp() -> None:
+    block().split(8).tile(32, 64).to(WARP).tile(8, 8).to(THREAD).split_sum(2)
+
+
+def sum_shared_without_registers() -> None:
+    MatMul(M, N, K).tile(64, 64).to(BLOCK).split(16).tile(32, 32).to(WARP).split_sum(2)
+
+
+def sum_shared_in_fragments() -> None:
+    MatMul(M, N, K, a=f16, b=f16).tile(64, 64).to(BLOCK).split_sum(2).accumulate_in(FRAGMENT)
+
+
+def sum_of_odd_parts_shared() -> None:
+    block().split(9).tile(32, 32).to(WARP).split_sum(2)
+
+
+def sum_of_a_symbolic_size_shared() -> None:
+    block().tile(32, 32).to(WARP).split_sum(2)
+
+
+def sum_shared_by_too_many_threads() -> None:
+    block().split(8).tile(4, 2).to(THREAD).split_sum(4)
+
+
+def sum_shared_in_the_wrong_place() -> None:
+    MatMul(M, N, K).tile(64, 64).to(BLOCK).split_sum(2).tile(32, 32).to(WARP).accumulate_in(REGISTER)
+
+
+def sum_shared_without_parts() -> None:
+    tree = MatMul(M, N, 16, a=f16, b=f16).tile(16, 8).to(BLOCK).split_sum(2).accumulate_in(REGISTER)
+    tree.tile(16, 8).to(WARP).split(16).move("a", REGISTER).move("b", REGISTER).done().kernel(m=16, n=8)
+
+
+def sum_of_symbolic_tiles_shared() -> None:
+    tree = MatMul(M, 64, K).tile(64, 64).to(BLOCK).split_sum(2).accumulate_in(REGISTER)
+    tree.split(8).tile(4, 4).to(THREAD).split(1).tile(1, 1).done().kernel()
+
+
+def sum_shared_by_warpgroups_that_are_fed() -> None:
+    tree = MatMul(M, N, K, a=f16, b=f16).tile(64, 64).to(BLOCK).specialize(WARPGROUP, "fetch")
+    tree = tree.accumulate_in(REGISTER).split(64).move("a", SHARED).prefetch(2).move("b", SHARED).prefetch(2)
+    tree.tile(64, 64).to(WARPGROUP).split_sum(2).split(16).done().kernel()

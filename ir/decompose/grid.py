@@ -1,0 +1,78 @@
+"""The tile of the running block, and the number of blocks.
+
+tile(64, 64).to(BLOCK)     a block for each tile, numbered by rows, by columns, or in groups of rows
+.split_sum(4)              four blocks for each tile; number // tiles is the part of its sum
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from taskmap.ir import nodes as ir
+from taskmap.ir.builder import Builder
+from taskmap.ir.construct import index, minimum, product, static_size
+from taskmap.ir.decompose.steps import TileStep
+from taskmap.ir.workers import BLOCKS
+
+
+@dataclass(slots=True)
+class Grid:
+    """The blocks of a kernel. shape: their number in each dimension. tile, part: the numbers of the running block's
+    tile and of its part of the sum."""
+
+    shape: list[ir.Dim] = field(default_factory=list)
+    tile: ir.Expr = field(default_factory=lambda: index(0))
+    part: ir.Expr = field(default_factory=lambda: index(0))
+
+    @contextmanager
+    def tiles(self, b: Builder, step: TileStep, counts: dict[str, ir.Dim]) -> Iterator[dict[str, ir.Expr]]:
+        """The position of each tile of the running block, along the axes of ``counts``."""
+        order = order_of(step)
+        long = [a for a in order if static_size(counts[a]) != 1]
+        if not (step.group or step.parts > 1) and len(long) <= len(BLOCKS):
+            # Neighbouring blocks differ in the fastest axis.
+            self.shape += [counts[a] for a in reversed(long)] or [1]
+            at = dict(zip(reversed(long), BLOCKS, strict=False))
+            yield {a: at.get(a, index(0)) for a in order}
+            return
+        tiles = product([counts[a] for a in order])
+        self.shape.append(product([tiles, step.parts]))
+        self.tile = BLOCKS[0]
+        if step.parts > 1:
+            self.part, self.tile = b.let("part", BLOCKS[0] // tiles), b.let("tile", BLOCKS[0] % tiles)
+        yield grouped(b, step, counts, self.tile) if step.group else unravel(self.tile, counts, order)
+
+
+def order_of(step: TileStep) -> list[str]:
+    """The axes of a step, the slowest first."""
+    axes = [c.axis for c in step.cuts]
+    return axes[::-1] if step.by_columns else axes
+
+
+def grouped(b: Builder, step: TileStep, counts: Mapping[str, ir.Dim], tile: ir.Expr) -> dict[str, ir.Expr]:
+    """The position of a tile, numbered in groups of ``group`` rows of tiles, column by column inside a group."""
+    rows = step.group
+    *lead, m, n = (c.axis for c in step.cuts)
+    down, across = index(counts[m]), index(counts[n])
+    batched = any(static_size(counts[a]) != 1 for a in lead)
+    number = b.let("number", tile % (down * across)) if batched else tile
+    first = b.let("first", number // (across * rows) * rows)
+    height = b.let("height", minimum(down - first, index(rows)))
+    inside = b.let("inside", number % (across * rows))
+    at = unravel(tile // (down * across) if batched else index(0), counts, lead)
+    return {**at, m: b.let("row", first + inside % height), n: b.let("column", inside // height)}
+
+
+def unravel(number: ir.Expr, counts: Mapping[str, ir.Dim], order: Sequence[str]) -> dict[str, ir.Expr]:
+    """The position with a row-major number, the first axis slowest."""
+    at: dict[str, ir.Expr] = {}
+    rest: ir.Dim = 1
+    for n, axis in reversed(list(enumerate(order))):
+        here = number // rest
+        first = all(static_size(counts[a]) == 1 for a in order[:n])
+        known = static_size(counts[axis])
+        at[axis] = index(0) if known == 1 else here if first else here % counts[axis]
+        rest = product([rest, counts[axis]])
+    return at
