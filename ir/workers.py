@@ -8,6 +8,9 @@ from __future__ import annotations
 from taskmap.ir.nodes import Dim, Kernel, Var
 
 THREAD = Var("thread")
+MULTIPROCESSORS = Var("multiprocessors")
+"""Those of the target, which lowering knows. A grid may have as many blocks."""
+_MOST_MULTIPROCESSORS = 1024
 BLOCKS = (Var("block_x"), Var("block_y"), Var("block_z"))
 
 
@@ -16,4 +19,6 @@ def worker_extents(kernel: Kernel) -> dict[Var, Dim]:
     extents: dict[Var, Dim] = dict(zip(BLOCKS, kernel.grid, strict=False))
     if kernel.threads:
         extents[THREAD] = kernel.threads
+    if MULTIPROCESSORS in kernel.grid:
+        extents[MULTIPROCESSORS] = _MOST_MULTIPROCESSORS + 1
     return extents

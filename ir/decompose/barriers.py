@@ -75,11 +75,13 @@ class _Barriers:
         """The body in its steady state: after what came before the loop, and after the body itself."""
         _, once = self.body(s.body, state)
         for _ in range(3):
-            body, after = self.body(s.body, state | self.later(once))
+            body, after = self.body(s.body, state | self.later(s, once))
             if after == once:
                 break
             once = once | after
-        return replace(s, body=body), state | after if not self.has_barrier(body) else after
+        after = after if self.has_barrier(body) else state | after
+        # Nothing is known of the last part.
+        return replace(s, body=body), frozenset(replace(a, offset=None) for a in after)
 
     def has_barrier(self, body: ir.Body) -> bool:
         return any(isinstance(s, ir.Barrier) for s in walk_stmts(body))
@@ -90,8 +92,10 @@ class _Barriers:
             return False
         return self.has_barrier(self.loop(s, frozenset())[0].body)
 
-    def later(self, state: State) -> State:
+    def later(self, s: ir.For, state: State) -> State:
         """Accesses of one iteration as the next one sees them."""
+        if not any(e is s.var for stage in self.stages.offsets for e in walk_exprs(stage)):
+            return state
         return frozenset(a if a.offset is None else replace(a, offset=a.offset - 1) for a in state)
 
     def meet(self, a: _Access, b: _Access) -> bool:

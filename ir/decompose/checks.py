@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 from typing import cast as typed
 
@@ -156,6 +157,8 @@ def split_sum(tree: Tree, step: TileStep, n: Any, word: str) -> Dim:
     spec, above, name = tree.spec, step.before.level, step.level
     if spec.kind != "matmul":
         raise refusal(word, tree, "workers share the sums of products.", "Reduce a stage by warps instead.")
+    if step.persistent:
+        persistent(tree, replace(step, parts=n))
     if name is Level.BLOCK:
         return ceil_div(spec.extent(spec.summed), n)
     if name is None or above is not Level.BLOCK:
@@ -171,6 +174,15 @@ def split_sum(tree: Tree, step: TileStep, n: Any, word: str) -> Dim:
         raise refusal(word, tree, why, f"split(...) by a multiple of {n} before it.")
     _enough_threads(tree, name, (count_of(step) or 1) * n, word)
     return ceil_div(whole, n)
+
+
+def persistent(tree: Tree, step: TileStep) -> None:
+    """Blocks can take the tiles in turns."""
+    if step.before.level is not Level.KERNEL or step.level is not Level.BLOCK:
+        raise refusal("persistent()", tree, "only blocks take tiles in turns.", "Write it after to(BLOCK).")
+    if step.parts > 1:
+        why = "the last block of a tile adds up what the others have, so none can go on to its next tile."
+        raise refusal("persistent()", tree, why, "Leave out persistent(), or split_sum.")
 
 
 def count(tree: Tree, value: Any, least: int, word: str) -> None:

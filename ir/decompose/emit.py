@@ -64,8 +64,10 @@ class Emitter:
     def step(self, n: int, views: Views) -> None:
         """The steps from number ``n`` on, with the operands at ``views``."""
         step = self.tree.steps[n]
-        if isinstance(step, TileStep) and step.fetched:
-            self.tile(step, views, lambda inner: specialized(self, n + 1, inner))
+        if isinstance(step, TileStep) and step.fetched and step.persistent:
+            specialized(self, n, views, lambda body: self.tile(step, views, body))
+        elif isinstance(step, TileStep) and step.fetched:
+            self.tile(step, views, lambda inner: specialized(self, n, inner, lambda body: body(inner)))
         elif isinstance(step, TileStep):
             self.tile(step, views, lambda inner: self.step(n + 1, inner))
         elif isinstance(step, SplitStep):

@@ -2,6 +2,7 @@
 
 tile(64, 64).to(BLOCK)     a block for each tile, numbered by rows, by columns, or in groups of rows
 .split_sum(4)              four blocks for each tile; number // tiles is the part of its sum
+.persistent()              a block for each multiprocessor, which takes tiles in turns
 """
 
 from __future__ import annotations
@@ -14,30 +15,38 @@ from taskmap.ir import nodes as ir
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import index, minimum, product, static_size
 from taskmap.ir.decompose.steps import TileStep
-from taskmap.ir.workers import BLOCKS
+from taskmap.ir.workers import BLOCKS, MULTIPROCESSORS
 
 
 @dataclass(slots=True)
 class Grid:
     """The blocks of a kernel. shape: their number in each dimension. tile, part: the numbers of the running block's
-    tile and of its part of the sum."""
+    tile and of its part of the sum. turn: the number of tiles that the block has done."""
 
     shape: list[ir.Dim] = field(default_factory=list)
     tile: ir.Expr = field(default_factory=lambda: index(0))
     part: ir.Expr = field(default_factory=lambda: index(0))
+    turn: ir.Expr = field(default_factory=lambda: index(0))
 
     @contextmanager
     def tiles(self, b: Builder, step: TileStep, counts: dict[str, ir.Dim]) -> Iterator[dict[str, ir.Expr]]:
-        """The position of each tile of the running block, along the axes of ``counts``."""
+        """The position of each tile of the running block, along the axes of ``counts``: the body may be a loop's."""
         order = order_of(step)
         long = [a for a in order if static_size(counts[a]) != 1]
-        if not (step.group or step.parts > 1) and len(long) <= len(BLOCKS):
+        if not (step.group or step.parts > 1 or step.persistent) and len(long) <= len(BLOCKS):
             # Neighbouring blocks differ in the fastest axis.
             self.shape += [counts[a] for a in reversed(long)] or [1]
             at = dict(zip(reversed(long), BLOCKS, strict=False))
             yield {a: at.get(a, index(0)) for a in order}
             return
         tiles = product([counts[a] for a in order])
+        if step.persistent:
+            self.shape = [MULTIPROCESSORS]
+            mine = b.let("tiles", (index(tiles) + (MULTIPROCESSORS - 1) - BLOCKS[0]) // MULTIPROCESSORS)
+            with b.loop("turn", mine, unroll=1) as self.turn:
+                self.tile = b.let("tile", self.turn * MULTIPROCESSORS + BLOCKS[0])
+                yield grouped(b, step, counts, self.tile) if step.group else unravel(self.tile, counts, order)
+            return
         self.shape.append(product([tiles, step.parts]))
         self.tile = BLOCKS[0]
         if step.parts > 1:

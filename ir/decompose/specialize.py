@@ -9,7 +9,7 @@ fence makes their writes visible to wgmma. Stages are stored as both write them:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -18,6 +18,7 @@ from taskmap.ir.algebra.layout import row_major
 from taskmap.ir.builder import Builder, region
 from taskmap.ir.construct import as_expr, cast, const, eq, index, load, static_size
 from taskmap.ir.decompose.copies import CopyEmitter
+from taskmap.ir.decompose.grid import Grid
 from taskmap.ir.decompose.levels import Level
 from taskmap.ir.decompose.pipeline import Steps
 from taskmap.ir.decompose.refusal import refusal
@@ -26,7 +27,7 @@ from taskmap.ir.decompose.views import OperandView
 from taskmap.ir.isa.table import instruction_named
 from taskmap.ir.lower.flatten import strides_of
 from taskmap.ir.types import i32, i64
-from taskmap.ir.workers import THREAD
+from taskmap.ir.workers import MULTIPROCESSORS, THREAD
 
 Views = dict[str, OperandView]
 FETCHING = 128
@@ -55,11 +56,13 @@ class RingSteps(Steps, Protocol):
     """Writes the other steps of the tree, with a ring."""
 
     ring: Ring | None
+    grid: Grid
 
 
-def specialized(e: RingSteps, n: int, views: Views) -> None:
-    """The block's work from step ``n`` on, by warpgroups with two roles."""
-    b, (split, ahead) = e.b, _fetched(e.tree, n)
+def specialized(e: RingSteps, n: int, views: Views, each_tile: Callable[[Callable[[Views], None]], None]) -> None:
+    """The work on the tiles of step ``n``, by warpgroups with two roles. each_tile: calls a function with the operands
+    of every tile of the block."""
+    b, (split, ahead) = e.b, _fetched(e.tree, n + 1)
     ring = e.ring = _open(e, split, ahead, views)
     by_tma, by_threads = len(ring.by_tma) > 0, len(ring.by_tma) < len(ahead)
     groups = e.threads // FETCHING
@@ -75,12 +78,12 @@ def specialized(e: RingSteps, n: int, views: Views) -> None:
         if moved:
             most = (each * (groups + 1) - _FETCHERS) // groups // 8 * 8
             b.invoke(instruction_named("setmaxnreg_inc"), as_expr(min(most, 240)))
-        e.step(n, views)
+        each_tile(lambda inner: e.step(n + 1, inner))
     with b.otherwise():
         if moved:
             b.invoke(instruction_named("setmaxnreg_dec"), as_expr(_FETCHERS))
         with b.when(True if by_threads else eq(THREAD, e.threads)):
-            _fetch(e, split, ahead, views)
+            each_tile(lambda inner: _fetch(e, split, ahead, inner))
 
 
 def _fetched(tree: Tree, n: int) -> tuple[SplitStep, list[MoveStep]]:
@@ -136,7 +139,7 @@ def _open(e: RingSteps, split: SplitStep, ahead: Sequence[MoveStep], views: View
         e.stages.guarded.add(buffer)
         placed[s.name] = OperandView.whole(buffer, operand.axes, there, [index(0)])
         plain = s.by is None and len(s.how.steps) == 1  # a decomposition is for threads
-        if plain and _has_boxes(views[s.name], rows):
+        if plain and _has_boxes(e.tree, views[s.name].buffer, rows):
             box = (*[1] * (views[s.name].buffer.rank - 2), rows, line)
             maps[s.name] = ir.TensorMap(f"map_{s.name}", views[s.name].buffer, box, _LINE)
     full, empty = (b.allocate(name, i64, (stages,), ir.Scope.SHARED) for name in ("full", "empty"))
@@ -144,11 +147,12 @@ def _open(e: RingSteps, split: SplitStep, ahead: Sequence[MoveStep], views: View
     return Ring(stages, full, empty, placed, maps)
 
 
-def _has_boxes(view: OperandView, rows: int) -> bool:
+def _has_boxes(tree: Tree, buffer: ir.Buffer, rows: int) -> bool:
     """True if TMA can copy parts of a tensor: rows aligned to 16 bytes, boxes of at most 256."""
-    *others, last = (static_size(s) for s in strides_of(view.buffer))
-    aligned = all(s is not None and s * view.buffer.dtype.bytes % _CHUNK == 0 for s in others)
-    plain = all(v is not None and not v.run for v in view.axes)
+    *others, last = (static_size(s) for s in strides_of(buffer))
+    aligned = all(s is not None and s * buffer.dtype.bytes % _CHUNK == 0 for s in others)
+    blocks = (s for s in tree.steps if isinstance(s, TileStep) and s.before.level is Level.KERNEL)
+    plain = not any(c.stride for s in blocks for c in s.cuts)
     return plain and last == 1 and aligned and rows <= 256 and len(others) + 1 <= 5
 
 
@@ -165,9 +169,9 @@ def _fetch(e: RingSteps, split: SplitStep, ahead: Sequence[MoveStep], views: Vie
     by_threads = [s for s in ahead if s.name not in ring.by_tma]
     count = e.count(split)
     with b.loop("part", count, unroll=1) as number:
-        stage = number % ring.stages
+        stage, turn = _turn(e, number, count)
         parts = e.part(split, views, number)
-        _barrier(b, ring.empty, stage, "wait", (number // ring.stages + 1) % 2)
+        _barrier(b, ring.empty, stage, "wait", (turn + 1) % 2)
         if ring.by_tma:
             with b.when(eq(THREAD, e.threads) if by_threads else True):
                 _barrier(b, ring.full, stage, "arrive_expect_tx", sent)
@@ -211,8 +215,8 @@ def multiplied(e: RingSteps, n: int, ahead: Sequence[MoveStep], views: Views) ->
     assert isinstance(split, SplitStep)
     count = b.let("parts", e.count(split))
     with b.loop("part", count, unroll=1) as number:
-        stage = number % ring.stages
-        _barrier(b, ring.full, stage, "wait", number // ring.stages % 2)
+        stage, turn = _turn(e, number, count)
+        _barrier(b, ring.full, stage, "wait", turn % 2)
         parts = e.part(split, views, number)
         here = {name: replace(view, lead=(stage,)) for name, view in ring.placed.items()}
         b.invoke(instruction_named("wgmma_fence"))
@@ -220,12 +224,24 @@ def multiplied(e: RingSteps, n: int, ahead: Sequence[MoveStep], views: Views) ->
         b.invoke(instruction_named("wgmma_commit"))
         b.invoke(instruction_named("wgmma_wait"), as_expr(1))
         with b.when((number > 0) & eq(THREAD % _WARP, 0)):
-            _barrier(b, ring.empty, (number + (ring.stages - 1)) % ring.stages, "arrive")
+            _barrier(b, ring.empty, _turn(e, number + (ring.stages - 1), count)[0], "arrive")
     b.invoke(instruction_named("wgmma_wait"), as_expr(0))
     group = next(s for s in e.tree.steps[n:] if isinstance(s, TileStep) and s.level is Level.WARPGROUP)
     e.tile(group, views, lambda inner: _hold(b, group, inner[group.after.accumulated]))
     with b.when(count > 0):  # a wait in the past ends the block of instructions: sums are read after it
-        _barrier(b, ring.full, (count - 1) % ring.stages, "wait", (count - 1) // ring.stages % 2)
+        stage, turn = _turn(e, count - 1, count)
+        _barrier(b, ring.full, stage, "wait", turn % 2)
+        if e.grid.shape == [MULTIPROCESSORS]:  # another tile may follow, whose parts need the stage
+            b.invoke(instruction_named("warp_sync"))
+            with b.when(eq(THREAD % _WARP, 0)):
+                _barrier(b, ring.empty, stage, "arrive")
+
+
+def _turn(e: RingSteps, number: ir.Expr, count: ir.Dim) -> tuple[ir.Expr, ir.Expr]:
+    """The stage of a part of the running tile, and how often it was filled before."""
+    assert e.ring is not None
+    number = e.grid.turn * count + number
+    return number % e.ring.stages, number // e.ring.stages
 
 
 def _hold(b: Builder, group: TileStep, total: OperandView) -> None:

@@ -45,7 +45,7 @@ class _Step:
 class TileStep(_Step):
     """Tiles by ``cuts``. level: None for tiles in order. by_columns: the first axis varies fastest. unroll: of loops.
     group: blocks are numbered by groups of this many rows of tiles. fetched: one more warpgroup fetches. parts: the
-    workers that share the sum of each tile."""
+    workers that share the sum of each tile. persistent: as many blocks as multiprocessors take the tiles in turns."""
 
     cuts: tuple[Cut, ...]
     level: Level | None = None
@@ -54,6 +54,7 @@ class TileStep(_Step):
     group: int = 0
     fetched: bool = False
     parts: int = 1
+    persistent: bool = False
 
     @property
     def part(self) -> Cut | None:
@@ -68,6 +69,7 @@ class TileStep(_Step):
         parts += [f".group({self.group})"] if self.group else []
         parts += [".specialize(WARPGROUP, 'fetch')"] if self.fetched else []
         parts += [f".split_sum({self.parts})"] if self.parts > 1 else []
+        parts += [".persistent()"] if self.persistent else []
         return "".join([*parts, ".unroll()" if self.unroll else ""])
 
 

@@ -210,6 +210,18 @@ class Primitives:
         size = checks.split_sum(tree, step, workers, word)
         return tree._refined(replace(step, parts=workers, after=step.after.with_extents({step.after.summed: size})))
 
+    def persistent(self) -> Strategy:
+        """The grid has as many blocks as the target has multiprocessors, and each takes tiles in turns. A warpgroup
+        that fetches goes on to the next tile while the others finish theirs (CUTLASS, "persistent kernels").
+
+        MatMul(m, n, k).tile(128, 128).to(BLOCK)                ->  a block for each tile
+        MatMul(m, n, k).tile(128, 128).to(BLOCK).persistent()   ->  block b of p: tiles b, b + p, b + 2 p, ...
+        """
+        tree = self._tree()
+        step = checks.last(tree, TileStep, "persistent()", "tile(...).to(BLOCK)")
+        checks.persistent(tree, step)
+        return tree._refined(replace(step, persistent=True))
+
     def pad(self, elements: int) -> Strategy:
         """The lines of the copy in shared memory lie ``elements`` further apart, against bank conflicts."""
         step, tree = checks.shared(self._tree(), f"pad({elements})")

@@ -32,13 +32,14 @@ from taskmap.ir.interp.warp_ops import exchanged, value_alone
 from taskmap.ir.isa.specs import BarrierSpec, MbarrierSpec
 from taskmap.ir.printer import print_body
 from taskmap.ir.visit import children, stmt_exprs, walk_exprs, walk_stmts
-from taskmap.ir.workers import BLOCKS, THREAD
+from taskmap.ir.workers import BLOCKS, MULTIPROCESSORS, THREAD
 
 __all__ = ["interpret"]
 
 Array = NDArray[Any]
 Plain = Callable[[Environment], None]
 Resumable = Callable[[Environment], SyncPoint]
+_MULTIPROCESSORS = 2
 
 
 def interpret(
@@ -66,7 +67,7 @@ class _Machine:
 
     def __init__(self, kernel: ir.Kernel, dims: dict[ir.Var, int], seed: int) -> None:
         self.kernel = kernel
-        self.dims: dict[ir.Var, Value] = dict(dims)
+        self.dims: dict[ir.Var, Value] = {**dims, MULTIPROCESSORS: _MULTIPROCESSORS}
         self.random = random.Random(seed)
         self.expressions = ExpressionCompiler(lambda e: value_alone(e, self.expressions))
         self.invocations = Invocations(self.expressions)

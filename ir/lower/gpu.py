@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from taskmap.ir.construct import index
 from taskmap.ir.isa.table import Instruction
 from taskmap.ir.lower.collapse import CollapseLoops
 from taskmap.ir.lower.common_indices import NameIndices
@@ -14,7 +17,19 @@ from taskmap.ir.lower.specs_cpu import LowerSpecs
 from taskmap.ir.lower.specs_gpu import LowerGpuSpecs
 from taskmap.ir.lower.tidy import Tidy
 from taskmap.ir.lower.vectorize import Vectorize
+from taskmap.ir.nodes import Kernel
 from taskmap.ir.target import GpuTarget
+from taskmap.ir.visit import substitute
+from taskmap.ir.workers import MULTIPROCESSORS
+
+
+def on_multiprocessors(kernel: Kernel, count: int) -> Kernel:
+    """The kernel for a GPU with ``count`` multiprocessors."""
+    if MULTIPROCESSORS not in kernel.grid:
+        return kernel
+    known = {MULTIPROCESSORS: index(count)}
+    grid = tuple(count if n is MULTIPROCESSORS else n for n in kernel.grid)
+    return replace(kernel, grid=grid, body=substitute(kernel.body, known))
 
 
 def gpu_pipeline(target: GpuTarget, table: tuple[Instruction, ...]) -> tuple[KernelPass, ...]:

@@ -16,7 +16,7 @@ from taskmap.ir.lower.tidy import Tidy, Unroll
 from taskmap.ir.lower.vectorize import Vectorize
 from taskmap.ir.nodes import Kernel
 from taskmap.ir.passes import Observer, both, run_pipeline
-from taskmap.ir.target import Target
+from taskmap.ir.target import GpuTarget, Target
 from taskmap.ir.util.lazy import lazily
 
 __all__ = ["lower", "pipeline"]
@@ -25,11 +25,13 @@ __all__ = ["lower", "pipeline"]
 # Most processes lower for the CPU alone and verify nothing.
 if TYPE_CHECKING:
     from taskmap.ir.lower.gpu import gpu_pipeline as _gpu_pipeline
+    from taskmap.ir.lower.gpu import on_multiprocessors as _on_multiprocessors
     from taskmap.ir.verify.rules import verify as _verify
     from taskmap.ir.verify.rules import verify_each as _verify_each
     from taskmap.ir.verify.rules import verify_lowered as _verify_lowered
 else:
     _gpu_pipeline = lazily("taskmap.ir.lower.gpu", "gpu_pipeline")
+    _on_multiprocessors = lazily("taskmap.ir.lower.gpu", "on_multiprocessors")
     _verify = lazily("taskmap.ir.verify.rules", "verify")
     _verify_each = lazily("taskmap.ir.verify.rules", "verify_each")
     _verify_lowered = lazily("taskmap.ir.verify.rules", "verify_lowered")
@@ -74,6 +76,8 @@ def lower(
     Raises LoweringError if a pass cannot preserve the kernel's semantics, and VerifyError.
     """
     passes = pipeline(target, table)
+    if isinstance(target, GpuTarget):
+        kernel = _on_multiprocessors(kernel, target.cores)
     if not verify:
         return run_pipeline(passes, kernel, observe)
     _verify(kernel)

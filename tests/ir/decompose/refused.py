@@ -514,3 +514,15 @@ def sum_shared_by_warpgroups_that_are_fed() -> None:
     tree = MatMul(M, N, K, a=f16, b=f16).tile(64, 64).to(BLOCK).specialize(WARPGROUP, "fetch")
     tree = tree.accumulate_in(REGISTER).split(64).move("a", SHARED).prefetch(2).move("b", SHARED).prefetch(2)
     tree.tile(64, 64).to(WARPGROUP).split_sum(2).split(16).done().kernel()
+
+
+def persistent_warps() -> None:
+    block().split(8).tile(32, 32).to(WARP).persistent()
+
+
+def persistent_blocks_that_share_sums() -> None:
+    MatMul(M, N, K).tile(64, 64).to(BLOCK).split_sum(2).persistent()
+
+
+def sums_of_persistent_blocks_shared() -> None:
+    MatMul(M, N, K).tile(64, 64).to(BLOCK).persistent().split_sum(2)
