@@ -155,6 +155,8 @@ def splat(v: Vector, vector_bytes: int) -> str:
         return v.render("TM_INLINE $V tm_splat_$V($T x) { return x; }")
     if v.dtype == "f16":  # gcc 12 builds a vector of _Float16 from its lanes one by one
         return v.render("TM_INLINE $V tm_splat_$V($T x) { return ($V)tm_splat_$U(tm_bits_f16x1(x)); }")
+    if v.bytes > vector_bytes:  # gcc 12 stores the lanes of such a vector one by one
+        return v.render("TM_INLINE $V tm_splat_$V($T x) { $H half = tm_splat_$H(x); return tm_join_$V(half, half); }")
     return v.render("TM_INLINE $V tm_splat_$V($T x) { return ($V){$lanes}; }", lanes=", ".join("x" * v.lanes))
 
 

@@ -449,6 +449,13 @@ def test_only_what_is_needed_is_emitted() -> None:
     assert prelude([]) == prelude_for("int main(void) { return 0; }")
 
 
+def test_vectors_wider_than_a_register_are_filled_by_halves() -> None:
+    text = prelude([PreludeRequest.function("splat", "f32", 64)], 32)
+    filled = {int(lanes): body.count("x,") + 1 for lanes, body in re.findall(r"\(f32x(\d+)\)\{([x, ]+)\}", text)}
+    assert filled == {8: 8}
+    assert "half = tm_splat_f32x32(x)" in text
+
+
 def test_the_prelude_of_a_source_is_found_by_reading_it() -> None:
     source = "f32x8 f(bf16x8 x) { return tm_exp_f32x8(tm_cast_bf16x8_to_f32x8(x)); }"
     requests = [
