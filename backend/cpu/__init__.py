@@ -7,6 +7,7 @@
     prelude          the types and functions that one source uses
     expressions      expressions as C
     interleaved_stores  vectors that fill memory together
+    lane_tests       comparisons of consecutive indices, in 32 bits
     codegen          kernels as C
     compile          parallel compilation into few translation units, through the kernel store
     team             the threads that run parallel loops

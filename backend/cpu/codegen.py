@@ -21,6 +21,7 @@ from taskmap.ir import nodes as ir
 from taskmap.ir.construct import constant_value, static_size
 from taskmap.ir.errors import CodegenError
 from taskmap.ir.isa.amx import TILES
+from taskmap.ir.types import i64
 from taskmap.ir.visit import loads_in, walk_stmts
 
 __all__ = ["generate"]
@@ -145,6 +146,8 @@ class _Emitter:
         elif isinstance(s, ir.Let):
             if s.value.dtype.is_bool and s.value.lanes > 1:
                 self.c.masks[s.var] = self.c.mask_bits(s.value)
+            if s.value.dtype == i64 and s.value.lanes == 1 and self.c.is_position(s.value):
+                self.c.positions.add(s.var)
             kind = f"const {self.c.value_type(s.value)} "
             self.line(f"{kind}{self.c.name(s.var)} = {self.c.of(s.value)};")
             self.declare(self.c.name(s.var), kind)

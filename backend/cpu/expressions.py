@@ -16,10 +16,12 @@ import struct
 from dataclasses import dataclass, field
 
 from taskmap.backend.c_expressions import LEAST_I64, ExpressionWriter
+from taskmap.backend.cpu.lane_tests import LaneCompare, lane_test
 from taskmap.ir import nodes as ir
 from taskmap.ir.construct import constant_value
 from taskmap.ir.errors import CodegenError
 from taskmap.ir.types import DType, bf16, compute_type, f16, i32, i64
+from taskmap.ir.visit import walk_exprs
 
 _C_TYPES = {"bool": "b8", "e4m3": "fa8", "e5m2": "fb8"}
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|", "xor": "^", "tdiv": "/", "tmod": "%"}
@@ -45,12 +47,13 @@ def mask_type(bits: int, lanes: int) -> str:
 @dataclass(slots=True)
 class Expressions(ExpressionWriter[str]):
     """Expressions of one kernel as C. ``masks``: the width in bits of the mask of each variable that holds a vector
-    predicate."""
+    predicate. ``positions``: variables whose values are arithmetic on indices alone."""
 
     LANGUAGE = "C"
 
     names: dict[object, str] = field(default_factory=dict)
     masks: dict[ir.Var, int] = field(default_factory=dict)
+    positions: set[ir.Var] = field(default_factory=set)
 
     def name(self, key: ir.Var | ir.Buffer, prefix: str = "") -> str:
         """The C name of a variable or a buffer, created at its first use. Names that the prelude reserves, or that are
@@ -89,10 +92,19 @@ class Expressions(ExpressionWriter[str]):
             return self.of(value)
         return f"tm_mask_{mask_type(self.mask_bits(value), value.lanes)}_to_b8x{value.lanes}({self.of(value)})"
 
+    def is_position(self, e: ir.Expr) -> bool:
+        """True if ``e`` is arithmetic on loop variables, sizes and ``positions`` alone."""
+        if self.is_index(e):
+            return True
+        leaves = (x for x in walk_exprs(e) if not isinstance(x, (ir.Const, ir.Binary, ir.Unary, ir.Select, ir.Compare)))
+        return all(isinstance(x, ir.Var) and (x in self.indices or x in self.positions) for x in leaves)
+
     def mask_bits(self, e: ir.Expr) -> int:
         """The element width in bits of the mask that ``e`` evaluates to."""
         if isinstance(e, ir.Compare):
             a, b = e.a, e.b
+            if self._lane_test(e) is not None:
+                return 32
             return max(self.mask_bits(a), self.mask_bits(b)) if a.dtype.is_bool else compute_type(a.dtype).bits
         if isinstance(e, (ir.Unary, ir.Broadcast)):
             return self.mask_bits(e.a)
@@ -181,8 +193,18 @@ class Expressions(ExpressionWriter[str]):
         unsigned = f"u{e.dtype.bits}" if e.lanes == 1 else f"u{e.dtype.bits}x{e.lanes}"
         return f"(({t})(({unsigned}){a} << ({unsigned}){b}))"
 
+    def _lane_test(self, e: ir.Compare) -> LaneCompare | None:
+        """A comparison of consecutive indices: their difference to the bound does not overflow."""
+        test = lane_test(e)
+        return test if test is not None and self.is_position(test.base) and self.is_position(test.bound) else None
+
     def _compare(self, e: ir.Compare) -> str:
         dtype, lanes = e.a.dtype, e.lanes
+        if (test := self._lane_test(e)) is not None:
+            t, by = f"i32x{lanes}", f" * tm_splat_i32x{lanes}({test.stride})" if test.stride > 1 else ""
+            bound = f"{self.address(test.bound)} - {self.address(test.base)}"
+            near = f"tm_splat_{t}((i32)tm_min_i64x1(tm_max_i64x1({bound}, -1LL), {test.beyond}LL))"
+            return f"((m32x{lanes})(tm_iota_{t}(){by} {_COMPARE[test.op]} {near}))"
         if lanes > 1 and dtype.is_bool:
             bits = self.mask_bits(e)
             code = f"({self.as_mask(e.a, bits)} {_OF_MASKS[e.op]} {self.as_mask(e.b, bits)})"

@@ -26,8 +26,10 @@ _EXPM1_CORE = (
     + horner("q", "r", "0x1.a032c2p-13f 0x1.6d723ep-10f 0x1.11118ap-7f 0x1.5554bp-5f 0x1.555554p-3f 0.5f")
     + f"  $V e1 = {fused('r * r', 'q', 'r')};\n"
 )
+# The result is 0 below -104. The least x is far below: scaling by a power of two just below the smallest number, as a
+# masked score of attention would, takes microcode, some 150 cycles for a vector.
 _EXP = (
-    "  x = tm_atmost_$V(tm_atleast_$V(x, tm_splat_$V(-104.0f)), tm_splat_$V(89.0f));\n"
+    "  x = tm_atmost_$V(tm_atleast_$V(x, tm_splat_$V(-416.0f)), tm_splat_$V(89.0f));\n"
     + _EXP_CORE
     + "  return tm_scale_$V(e1 + 1.0f, n);"
 )

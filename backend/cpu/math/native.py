@@ -46,9 +46,15 @@ _POW2 = {  # n + magic + bias leaves n, biased, in the last bits, and the shift 
     "f32": "  return tm_from_bits_$V(tm_bits_$V(n + 12583039.0f) << 23);",
     "f64": "  return tm_from_bits_$V(tm_bits_$V(n + 6755399441056767.0) << 52);",
 }
-_SCALE = """\
-  $V h = tm_round_$V(n * 0.5$f);
-  return x * tm_pow2_$V(h) * tm_pow2_$V(n - h);"""
+_SCALE = {  # f32: the first factor is 0 from the bound on, so that no product is rounded to 0
+    "f32": """\
+  n = tm_atleast_$V(n, tm_splat_$V(-254.0f));
+  $V h = tm_round_$V(n * 0.5f);
+  return x * tm_pow2_$V(h) * tm_pow2_$V(n - h);""",
+    "f64": """\
+  $V h = tm_round_$V(n * 0.5);
+  return x * tm_pow2_$V(h) * tm_pow2_$V(n - h);""",
+}
 # If the CPU cannot round x * y + z once, it is rounded twice. This holds for a whole target, never for some lanes only.
 _FMA = """\
 #if defined(__FMA__) || defined(__FP_FAST_FMA$F)
@@ -68,8 +74,8 @@ def native(name: str, v: Vector) -> str | None:
 
     fma(x, y, z): x y + z; round (ties to even), floor, ceil, trunc, sqrt; max, min: the other operand is a NaN where
     one is; atmost(x, bound), atleast(x, bound): a NaN in x comes through, one in bound does not; pow2(n): 2^n for an
-    integral n in [-127, 128], with 0 and inf at the ends; scale(x, n): x 2^n, rounded once, for an integral n in [-252,
-    256] (f64: [-2044, 2048]).
+    integral n in [-127, 128], with 0 and inf at the ends; scale(x, n): x 2^n, rounded once, for 1/2 <= x <= 2 and an
+    integral n of at most 256 (f64: in [-2044, 2048]).
     """
     if name == "fma":
         return _fma(v)
@@ -81,7 +87,7 @@ def native(name: str, v: Vector) -> str | None:
         return _define(v, "pow2", "$V n", _POW2[v.dtype])
     if name == "scale":
         fast = _register(v, {64: "scalef{p}512_mask(x, n, x, -1, 4)"}, {64: "__AVX512F__"})
-        return _define(v, "scale", "$V x, $V n", _either(fast, _SCALE))
+        return _define(v, "scale", "$V x, $V n", _either(fast, _SCALE[v.dtype]))
     return None
 
 

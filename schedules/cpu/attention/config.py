@@ -13,7 +13,7 @@ from taskmap.schedules.cpu.matmul.config import registers
 from taskmap.schedules.cpu.matmul.microkernel import Tile, choose_tile, tiles
 
 _MOST = 200
-_QUERIES = 256
+_QUERIES = 512
 _UNKNOWN_QUERIES = 64
 _FEW_QUERIES = 32
 _KEYS = 256
@@ -91,10 +91,11 @@ def state_bytes(config: AttentionConfig, a: Attention, target: CpuTarget) -> int
     query, and the products of a tile in flight."""
     lanes = target.lanes(4)
     columns = -(-config.keys // lanes) * lanes
+    panel = min(config.tile.vectors * lanes, columns)
     height = min(config.tile.rows, config.queries)
     kept = height if static_size(a.keys) == config.keys else config.queries
     tile = height * config.tile.vectors * lanes
-    return 4 * (a.depth * columns + height * columns + kept * (a.width + 2) + 2 * tile)
+    return 4 * (a.depth * -(-columns // panel) * panel + height * columns + kept * (a.width + 2) + 2 * tile)
 
 
 def space(a: Attention, target: CpuTarget) -> tuple[AttentionConfig, ...]:

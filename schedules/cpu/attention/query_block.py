@@ -40,8 +40,9 @@ class QueryBlock:
     """``rows`` queries from ``first`` on, of head ``h`` of batch ``n``.
 
     It processes blocks of ``keys`` keys one after another; ``single``: there is only one, so a tile of queries is
-    finished as soon as it has seen that block. A core's local buffers: the transposed keys, the scores of one tile, and
-    per query (of the block, or of the tile if single) the sum of values, the maximum score and the sum of weights.
+    finished as soon as it has seen that block. A core's local buffers: the transposed keys in panels of a tile's width,
+    [panel, element of a key, key of the panel], so that each panel is contiguous; the scores of one tile; and per query
+    (of the block, or of the tile if single) the sum of values, the maximum score and the sum of weights.
     """
 
     task: Task
@@ -72,6 +73,11 @@ class QueryBlock:
         return -(-self.keys // self.lanes) * self.lanes
 
     @property
+    def width(self) -> int:
+        """Keys of a panel."""
+        return min(self.tile.vectors * self.lanes, self.columns)
+
+    @property
     def height(self) -> int:
         """Queries of a tile."""
         return min(self.tile.rows, self.rows)
@@ -81,7 +87,7 @@ class QueryBlock:
         b, a = self.b, self.a
         kept = self.height if self.single else self.rows
         carried = None if self.single else 0.0
-        self.keys_t = b.allocate("keys_t", f32, (a.depth, self.columns))
+        self.keys_t = b.allocate("keys_t", f32, (-(-self.columns // self.width), a.depth, self.width))
         self.scores = b.allocate("scores", f32, (self.height, self.columns))
         self.sums = b.allocate("sums", f32, (kept, a.width), init=carried)
         self.top = b.allocate("top", f32, (kept,), init=None if self.single else -math.inf)
@@ -120,19 +126,30 @@ class QueryBlock:
     def transpose_keys(self, values: Inliner, key: Expr) -> None:
         """Transposes keys into columns; columns beyond the last key repeat it. Lanes run along the contiguous axis in
         memory."""
+        for begin, many, groups in _panels(self.columns, self.width, self.lanes):
+            with self.b.loop("panel", many) as p:
+                inside = values.nested()
+                inside.bind(p, many)
+                panel = inside.simplifier(p + begin // self.width)
+                self.transpose_panel(inside, key, panel, groups)
+
+    def transpose_panel(self, values: Inliner, key: Expr, panel: Expr, groups: list[tuple[int, int]]) -> None:
+        """Transposes the keys of one panel."""
         b, a = self.b, self.a
+        first = key + panel * self.width
         if self.keys_are_columns():
             with b.loop("d", a.depth) as d:
                 values.bind(d, a.depth)
-                for j, inside in each_column(b, values, column_groups(self.columns, self.lanes)):
-                    row = inside.simplifier(minimum(key + j, index(a.keys) - 1))
-                    b.store(self.keys_t, (d, j), self.head(a.k, (row, d), inside))
+                for j, inside in each_column(b, values, groups):
+                    row = inside.simplifier(minimum(first + j, index(a.keys) - 1))
+                    b.store(self.keys_t, (panel, d, j), self.head(a.k, (row, d), inside))
             return
-        with b.loop("key", index(self.columns)) as j:
-            values.bind(j, self.columns)
-            row = values.simplifier(minimum(key + j, index(a.keys) - 1))
+        count = sum(vectors * width for vectors, width in groups)
+        with b.loop("key", index(count)) as j:
+            values.bind(j, count)
+            row = values.simplifier(minimum(first + j, index(a.keys) - 1))
             for d, inside in each_column(b, values, column_groups(a.depth, self.lanes)):
-                b.store(self.keys_t, (d, j), self.head(a.k, (row, d), inside))
+                b.store(self.keys_t, (panel, d, j), self.head(a.k, (row, d), inside))
 
     def keys_are_columns(self) -> bool:
         """True if neighbouring keys, rather than a key's elements, are contiguous in memory."""
@@ -195,7 +212,7 @@ class _QueryTile:
     def multiply_keys(self, values: Inliner, seen: Expr | None) -> Dim:
         """scores = score(q kᵀ), minus infinity beyond the last key. Returns the number of columns computed."""
         t = self.block
-        columns, width = t.columns, t.tile.vectors * t.lanes
+        columns, width = t.columns, t.width
         if seen is None:
             for begin, many, groups in _panels(columns, width, t.lanes):
                 with t.b.loop("panel", many) as p:
@@ -207,7 +224,7 @@ class _QueryTile:
         values.bind_value(reached, whole)
         with t.b.loop("panel", reached) as p:
             values.bind(p, whole)
-            self.panel(values.nested(), values.simplifier(p * width), [(t.tile.vectors, t.lanes)])
+            self.panel(values.nested(), values.simplifier(p * width), [(width // t.lanes, t.lanes)])
         rest = columns - whole * width
         if rest:
             with t.b.when(values.simplifier(seen > whole * width)):
@@ -223,8 +240,10 @@ class _QueryTile:
             query = local.simplifier(minimum(self.query + i, index(a.queries) - 1))
             return t.head(a.q, (query, at[0]), local)
 
+        number = values.simplifier(column // t.width)
+
         def right(at: Sequence[Expr], j: Expr, local: Inliner) -> Expr:
-            return t.keys_t[at[0], column + j]
+            return t.keys_t[number, at[0], j]
 
         emit_tile(t.b, values, self.height, groups, [a.depth], left, right, out, f32)
         self.score(values, out, column, groups)
@@ -241,9 +260,10 @@ class _QueryTile:
                 inside.reduced = {**inside.reduced, id(a.dot): out[i, j]}
                 known = dict(zip(a.stage.axes[:3], (t.n, t.h, query), strict=True))
                 value = cast(inside.expand(a.score, {**known, a.key: held}), f32)
-                exists = inside.simplifier(key < a.keys)
-                within = inside.simplifier((column + j) < t.keys)
-                b.store(t.scores, (i, column + j), select(exists & within, value, const(-math.inf, f32)))
+                exists = inside.simplifier((column + j) < t.keys)
+                if (whole := static_size(a.keys)) is None or whole % t.keys:
+                    exists = inside.simplifier(key < a.keys) & exists
+                b.store(t.scores, (i, column + j), select(exists, value, const(-math.inf, f32)))
 
     def to_weights(self, values: Inliner, columns: Dim) -> None:
         """Turns scores into weights relative to the maximum. A running maximum first rescales the sums to the new

@@ -13,7 +13,7 @@ from taskmap.graph.ops import arithmetic
 from taskmap.graph.ops.attention import attention
 from taskmap.ir.interp.definitions import size_of
 from taskmap.ir.lower.pipeline import lower
-from taskmap.ir.nodes import Dim, Let, Var
+from taskmap.ir.nodes import Allocate, Dim, Let, Var
 from taskmap.ir.types import bf16, boolean, f16, f32
 from taskmap.ir.visit import walk_stmts
 from taskmap.schedules import schedule
@@ -121,3 +121,30 @@ def test_keys_that_are_columns_in_memory_are_copied_along_them() -> None:
             arrays = [random_array(random.Random(length), f32, (1, 2, length, 16)) for _ in range(3)]
             cases.append(Case(task, arrays, {t: length}))
     check(cases, LOOSE)
+
+
+@pytest.mark.parametrize("isa", ["avx512", "avx2"])
+def test_blocks_of_any_number_of_keys_are_contiguous_panels_and_masks_of_32_bits(isa: str) -> None:
+    """Keys far apart by a power of two would share few sets of the first-level cache, and wide masks spill."""
+    q, k, v = tensor(1, 2, 300, 64), tensor(1, 2, 500, 64), tensor(1, 2, 500, 64)
+    y = attention(q, k, v)
+    kernel = schedule(fused([y], y, inputs=[q, k, v]), target(isa))
+    (keys,) = (s.buffer for s in walk_stmts(kernel.body) if isinstance(s, Allocate) and s.buffer.name == "keys_t")
+    machine = target(isa)
+    panels, depth, width = (int(str(n)) for n in keys.shape)
+    assert panels > 1
+    assert depth == 64
+    assert width == {"avx512": 64, "avx2": 24}[isa]
+    text = generate(lower(kernel, target=machine), machine.vector_bytes).text
+    assert "m32x" in text
+    assert "m64x" not in text
+
+
+@pytest.mark.parametrize(("isa", "bound"), [("avx512", 49152), ("avx2", 32768)])
+def test_a_panel_of_keys_fits_the_first_level_cache(isa: str, bound: int) -> None:
+    q = tensor(1, 2, 1500, 64)
+    y = attention(q, q, q)
+    kernel = schedule(fused([y], y, inputs=[q]), target(isa))
+    (keys,) = (s.buffer for s in walk_stmts(kernel.body) if isinstance(s, Allocate) and s.buffer.name == "keys_t")
+    _, depth, width = (int(str(n)) for n in keys.shape)
+    assert depth * width * 4 <= bound // 2
