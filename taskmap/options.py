@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
@@ -10,6 +10,13 @@ from typing import TYPE_CHECKING
 from taskmap.ir.errors import InvalidOptionError
 from taskmap.ir.features import FEATURES, SIMULATED_ISA, read_features
 from taskmap.ir.target import GPUS, GpuTarget, cuda_target, gpu_named
+from taskmap.ir.util.lazy import lazily
+
+# Most compilations are given no strategies.
+if TYPE_CHECKING:
+    from taskmap.kernels.offers import offers_of as _offers_of
+else:
+    _offers_of = lazily("taskmap.kernels.offers", "offers_of")
 
 # The modes of torch.compile. All are accepted, so that a script need not change with its backend. Modes that mean CUDA
 # graphs to PyTorch mean them here, and modes that mean measuring do, too.
@@ -52,6 +59,9 @@ class Options:
     tf32: let tensor cores multiply f32, with operands rounded to 10 bits of mantissa, on GPUs that have them; None
         follows PyTorch's setting, which is off by default: torch.backends.cuda.matmul.fp32_precision, or
         torch.set_float32_matmul_precision.
+    strategies: schedules of your own, as a list of finished trees (`taskmap.decompose`) or of functions
+        ``def s(m, n, k, batch=(), a=f32, b=f32, c=f32)`` that return one, of whose arguments those after k may be left
+        out. The first that fits a matrix product makes its kernel, with the operators around it fused.
     tune_seconds: how long a compilation may measure configurations of operators that are not in the tuning cache;
         None measures nothing. The modes "max-autotune" and "max-autotune-no-cudagraphs" set it to 60.
 
@@ -75,6 +85,7 @@ class Options:
     tf32: bool | None = None
     features: str | None = None
     winograd: bool = True
+    strategies: Sequence[object] = ()
 
     if not TYPE_CHECKING:  # type checkers know the names from the fields
 
@@ -91,6 +102,9 @@ class Options:
             value = getattr(self, name)
             if not accepts(value):
                 raise InvalidOptionError(f"option {name!r} cannot be {value!r}", hint=f"It takes {wanted}.")
+        if self.strategies:
+            _offers_of(self.strategies)
+        object.__setattr__(self, "strategies", tuple(self.strategies))
 
     @property
     def code_isa(self) -> str | None:
@@ -199,5 +213,6 @@ _RULES: dict[str, tuple[Callable[[object], bool], str]] = {
     "cuda_graphs": (_is_flag, "True or False"),
     "tuned": (_is_flag, "True or False"),
     "tf32": (lambda value: value is None or _is_flag(value), "None, True or False"),
+    "strategies": (lambda value: isinstance(value, (list, tuple)), "a list of strategies"),
     "tune_seconds": (_is_seconds, "None or a number of seconds"),
 }

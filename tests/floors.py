@@ -103,7 +103,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
     ),
     "taskmap.schedules": (
         "common/",
-        "cpu/ cuda/",
+        "cpu/ cuda/ strategies/",
         "__init__",
     ),
     "taskmap.schedules.cpu": (

@@ -141,7 +141,7 @@ class CopyEmitter:
         with self.b.grid(axes, counts, ir.LoopKind.UNROLLED) as at:
             where = {a: (cuts[a], i, True) for a, i in zip(axes, at, strict=True) if a in cuts}
             src, dst = src.tile(where), dst.tile(where)
-            if not self.threads and dst.is_clipped and src.buffer.scope is ir.Scope.REGISTER:
+            if not self.threads and (dst.is_clipped or dst.computed) and src.buffer.scope is ir.Scope.REGISTER:
                 src = self.addressable(src, tuple(sizes))
             self.b.move(dst.region(sizes), src.region(sizes), clipped=src.is_clipped or dst.is_clipped)
 
@@ -188,7 +188,7 @@ class CopyEmitter:
 
 def layout_of(how: Tree, memory: OperandView) -> int | None:
     """The layout with which fragments move to or from memory: 0 by rows, 1 by columns; None if they need a detour."""
-    if memory.is_clipped or any(isinstance(s, MoveStep) for s in how.steps):
+    if memory.is_clipped or memory.computed or any(isinstance(s, MoveStep) for s in how.steps):
         return None
     found = matrix_in_memory(memory.region(_sizes(how.root)))
     return None if found is None else found[0]
@@ -249,6 +249,9 @@ def _is_aligned(src: OperandView, dst: OperandView, sizes: tuple[int, ...], chun
     lanes = sizes[-1] // chunks.task_shape[-1]
     chunk = lanes * src.buffer.dtype.bytes
     if chunk not in (4, 8, 16) or src.buffer.scope is not ir.Scope.GLOBAL or src.buffer.dtype != dst.buffer.dtype:
+        return False
+    offset = static_size(src.buffer.offset)
+    if src.computed or offset is None or offset % lanes:
         return False
     *others, last = (static_size(s) for s in strides_of(src.buffer))
     if last != 1 or any(s is None or s % lanes for s in others):

@@ -300,11 +300,12 @@ class Emitter:
             self.b.store(c.buffer, where, call("fma", x, y, total) if fused else total + x * y)
 
     def held(self, spec: Spec, operand: Operand, view: OperandView, step: DoneStep) -> OperandView:
-        """The operand; its elements beyond the end of memory are read as 0, by way of a copy."""
-        if not view.is_clipped:
+        """The operand; by way of a copy if it is computed, or ends: elements beyond the end are 0."""
+        if not (view.is_clipped or view.computed):
             return view
         if spec.level is Level.LANES:
-            why = f"lanes cannot test whether {operand.name} ends."
+            task = f"compute {operand.name}" if view.computed else f"test whether {operand.name} ends"
+            why = f"lanes cannot {task}."
             raise refusal("done()", self.tree, why, f"Move {operand.name!r} to REGISTER before.", where=step.source)
         shape, present = self.dims(spec, operand)
         scope = ir.Scope.REGISTER if self.threads else ir.Scope.LOCAL

@@ -7,7 +7,7 @@ writes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from taskmap.ir import nodes as ir
@@ -31,15 +31,23 @@ _REGISTERS = 255
 
 def kernel_of(tree: Tree, name: str, sizes: Mapping[str, int]) -> ir.Kernel:
     """The kernel of a finished tree, with values for some of its symbolic sizes."""
+    tree = specialised(tree, _values(tree, sizes))
+    buffers = {o.name: ir.Buffer(o.name, o.dtype, shape, strides=o.strides) for o, shape in tree.root.parameters()}
+    return kernel_on(tree, name, buffers)
+
+
+def kernel_on(tree: Tree, name: str, buffers: Mapping[str, ir.Buffer], computed: Collection[str] = ()) -> ir.Kernel:
+    """The kernel of a finished tree on given buffers, by the names of its operands. Those that are ``computed`` are in
+    no memory: the kernel reads and writes them by Moves alone, for which prologues and epilogues take their place."""
     if not tree.is_done:
         raise refusal("kernel()", tree, f"{tree.spec} is left to decompose.", "End the tree with .done().")
     if not any(isinstance(s, TileStep) and s.level in (Level.BLOCK, Level.CORE) for s in tree.steps):
         raise refusal("kernel()", tree, "no workers are named.", "Give the outermost tiles to BLOCK, or to CORE.")
-    tree = _specialised(tree, _values(tree, sizes))
     root = tree.root
-    parameters = root.parameters()
-    buffers = {o.name: ir.Buffer(o.name, o.dtype, shape, strides=o.strides) for o, shape in parameters}
-    views = {o.name: OperandView.whole(buffers[o.name], o.axes, [True] * len(o.axes)) for o, _ in parameters}
+    views = {
+        o.name: replace(OperandView.whole(buffers[o.name], o.axes, [True] * len(o.axes)), computed=o.name in computed)
+        for o, _ in root.parameters()
+    }
     views |= with_positions(root, buffers[root.written])
     b, threads = Builder(), block_threads(tree)
     emitter = Emitter(b, tree, threads)
@@ -75,7 +83,7 @@ def _values(tree: Tree, sizes: Mapping[str, int]) -> dict[ir.Var, ir.Expr]:
     return {known[name]: index(n) for name, n in sizes.items()}
 
 
-def _specialised(tree: Tree, values: Mapping[ir.Var, ir.Expr]) -> Tree:
+def specialised(tree: Tree, values: Mapping[ir.Var, ir.Expr]) -> Tree:
     """The tree with values for symbolic sizes."""
     return Tree(tree.root.specialised(values), tuple(_step(s, values) for s in tree.steps)) if values else tree
 
@@ -83,9 +91,9 @@ def _specialised(tree: Tree, values: Mapping[ir.Var, ir.Expr]) -> Tree:
 def _step(step: Step, values: Mapping[ir.Var, ir.Expr]) -> Step:
     made: Step = replace(step, before=step.before.specialised(values), after=step.after.specialised(values))
     if isinstance(made, MoveStep):
-        return replace(made, how=_specialised(made.how, values))
+        return replace(made, how=specialised(made.how, values))
     if isinstance(made, AccumulateStep):
-        return replace(made, init=_specialised(made.init, values), store=_specialised(made.store, values))
+        return replace(made, init=specialised(made.init, values), store=specialised(made.store, values))
     return made
 
 

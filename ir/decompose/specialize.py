@@ -139,7 +139,7 @@ def _open(e: RingSteps, split: SplitStep, ahead: Sequence[MoveStep], views: View
         e.stages.guarded.add(buffer)
         placed[s.name] = OperandView.whole(buffer, operand.axes, there, [index(0)])
         plain = s.by is None and len(s.how.steps) == 1  # a decomposition is for threads
-        if plain and _has_boxes(e.tree, views[s.name].buffer, rows):
+        if plain and not views[s.name].computed and _has_boxes(e.tree, views[s.name].buffer, rows):
             box = (*[1] * (views[s.name].buffer.rank - 2), rows, line)
             maps[s.name] = ir.TensorMap(f"map_{s.name}", views[s.name].buffer, box, _LINE)
     full, empty = (b.allocate(name, i64, (stages,), ir.Scope.SHARED) for name in ("full", "empty"))
@@ -150,7 +150,7 @@ def _open(e: RingSteps, split: SplitStep, ahead: Sequence[MoveStep], views: View
 def _has_boxes(tree: Tree, buffer: ir.Buffer, rows: int) -> bool:
     """True if TMA can copy parts of a tensor: rows aligned to 16 bytes, boxes of at most 256."""
     *others, last = (static_size(s) for s in strides_of(buffer))
-    aligned = all(s is not None and s * buffer.dtype.bytes % _CHUNK == 0 for s in others)
+    aligned = all(s and s * buffer.dtype.bytes % _CHUNK == 0 for s in others) and static_size(buffer.offset) == 0
     blocks = (s for s in tree.steps if isinstance(s, TileStep) and s.before.level is Level.KERNEL)
     plain = not any(c.stride for s in blocks for c in s.cuts)
     return plain and last == 1 and aligned and rows <= 256 and len(others) + 1 <= 5

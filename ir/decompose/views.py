@@ -34,12 +34,14 @@ class AxisView:
 @dataclass(frozen=True, slots=True)
 class OperandView:
     """A part of a buffer. lead: the indices of dimensions before those of the operand, such as that of stages. axes: a
-    view for each of the operand's; None for one that the buffer does not have, because it is a single index."""
+    view for each of the operand's; None for one that the buffer does not have, because it is a single index. computed:
+    the buffer is in no memory; only a Move reads or writes it, which a prologue or an epilogue replaces."""
 
     buffer: ir.Buffer
     names: tuple[str, ...]
     axes: tuple[AxisView | None, ...]
     lead: tuple[ir.Expr, ...] = ()
+    computed: bool = False
 
     @staticmethod
     def whole(

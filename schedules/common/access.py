@@ -58,11 +58,13 @@ def accesses(
     found += [(e.buffer, e.indices) for e in walk_exprs(body) if isinstance(e, Load)]
     found = [(b, where) for b, where in found if b not in local and b.scope is Scope.GLOBAL]
     return [
-        MemoryStep(b, where, tuple(_step(simplifier.poly(address(b, where)), v) for v in axes)) for b, where in found
+        MemoryStep(b, where, tuple(step_along(simplifier.poly(address(b, where)), v) for v in axes))
+        for b, where in found
     ]
 
 
-def _step(p: Poly, axis: Var) -> Poly | None:
+def step_along(p: Poly, axis: Var) -> Poly | None:
+    """The step of the address ``p`` along an axis, or None if the address is not linear in it."""
     step: Poly = {}
     for monomial, coefficient in p.items():
         if axis in monomial:

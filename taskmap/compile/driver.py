@@ -59,6 +59,7 @@ def compile_graph(
     with closing(session.platform.builder()) as builder:
         compile_ = Compile(session, dump, builder, graph.hints)
         planned, kernels = compile_.kernels(planned)
+        session.strategies.warn(name)
         with progress("compiling kernels", len(builder)) as show:
             kernels = compile_.refit(kernels, show)
         symbols = {
@@ -102,6 +103,7 @@ def tune(plan: Plan, session: Session, hints: Mapping[Var, int]) -> None:
     if session.choices is None or session.options.tune_seconds is None:
         return
     tasks = [step.task for step in plan.steps if isinstance(step, Group)]
+    tasks = [task for task in tasks if session.strategies.kernel(task) is None]
     with progress("tuning", len(tasks)) as show:
         session.choices.tune(tasks, hints, show)
 

@@ -15,7 +15,7 @@ from taskmap.compile.unfuse import unfuse
 from taskmap.graph.fusion.planning import Group, Plan
 from taskmap.graph.nodes import Node
 from taskmap.graph.passes.pack_classes import SizeClass, pack_class
-from taskmap.ir.analysis.key import task_key
+from taskmap.ir.analysis.key import kernel_key, task_key
 from taskmap.ir.errors import CodegenError, LoweringError, ScheduleError, TaskmapError
 from taskmap.ir.lower.pipeline import lower
 from taskmap.ir.nodes import Dim, Kernel, Var
@@ -30,6 +30,8 @@ from taskmap.util.logs import detail
 from taskmap.util.metrics import COUNTERS
 from taskmap.util.own_version import compiler_version
 from taskmap.util.progress import progress
+
+_REFUSED = (ScheduleError, LoweringError, CodegenError)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,7 +57,7 @@ class Compile:
                 groups = [step] if isinstance(step, Group) else []
                 try:
                     kernels.update({group: self._kernel_of(group) for group in groups})
-                except (ScheduleError, LoweringError, CodegenError) as error:
+                except _REFUSED as error:
                     assert isinstance(step, Group)
                     groups, added = unfuse(placements, step, available, error)
                     if not groups:
@@ -84,8 +86,11 @@ class Compile:
                     continue
                 key = task_key(group.task)
                 if session.kernels[key] is kernel:
-                    made = self._made_otherwise(group, key, kernel, error, attempt)
-                    session.tasks.add(self._entry(key, self._tuned(group.task)), made)
+                    own = session.strategies.kernel(group.task)
+                    tried = attempt if own is None else attempt - 1  # of the templates
+                    made = self._made_otherwise(group, key, kernel, error, tried)
+                    config = self._tuned(group.task) if own is None else None
+                    session.tasks.add(self._entry(key, config, own), made)
                     session.kernels[key] = made
                 fitting[group] = session.kernels[key]
                 self.builder.add(fitting[group].source)
@@ -98,7 +103,7 @@ class Compile:
         why = " ".join(str(error.why).split())
         try:
             made = self._make_kernel(group, group.task, key, None, attempt)
-        except (ScheduleError, LoweringError, CodegenError):
+        except _REFUSED:
             assert isinstance(kernel.source, CudaSource)
             return replace(kernel, source=replace(kernel.source, allow=ALLOWANCES), refusal=why)
         return kernel.replaced_by(made, why)
@@ -111,11 +116,12 @@ class Compile:
             COUNTERS.add("tasks_shared")
             detail("%s: the kernel of an equal task, %s", group.name, session.kernels[key].source.symbol)
             return session.kernels[key]
-        config = self._tuned(task)
+        own = session.strategies.kernel(task)
+        config = self._tuned(task) if own is None else None
         if config is not None:
             COUNTERS.add("tasks_tuned")
             detail("%s: tuned, %s", group.name, config)
-        entry = self._entry(key, config)
+        entry = self._entry(key, config, own)
         # Dumping or verifying every stage requires running every stage.
         found = None if self.dump.wanted or session.options.verify_passes else session.tasks.find(entry)
         if found is not None:
@@ -124,8 +130,11 @@ class Compile:
             session.kernels[key] = found
             return found
         try:
-            made = self._make_kernel(group, task, key, config)
+            made = self._make_kernel(group, task, key, config, own=own)
         except TaskmapError as error:
+            if own is not None and isinstance(error, _REFUSED):
+                session.strategies.refuse(task, own, error)
+                return self._kernel_of(group)
             error.at(_place(group))
             raise
         except Exception as error:
@@ -160,14 +169,19 @@ class Compile:
         choices = self.session.choices
         return None if choices is None else choices.config(task, self.hints)
 
-    def _entry(self, key: str, config: Config | None) -> str:
-        return entry_key(key, self.session.target, compiler_version(), "" if config is None else str(config))
+    def _entry(self, key: str, config: Config | None, own: Kernel | None) -> str:
+        """The name of a task's entry. own: the kernel that a strategy makes, all of which counts."""
+        chosen = "" if config is None else str(config)
+        chosen = chosen if own is None else f"{own.note} {kernel_key(own)}"
+        return entry_key(key, self.session.target, compiler_version(), chosen)
 
-    def _make_kernel(self, group: Group, task: Task, key: str, config: Config | None, attempt: int = 0) -> TaskKernel:
+    def _make_kernel(
+        self, group: Group, task: Task, key: str, config: Config | None, attempt: int = 0, own: Kernel | None = None
+    ) -> TaskKernel:
         session, dump = self.session, self.dump
         digest = hashlib.sha256(key.encode()).hexdigest()[:8]
         dump.write(f"task_{task.name}_{digest}.txt", key)
-        kernel = _scheduled(task, config, session.target, attempt).kernel
+        kernel = own or _scheduled(task, config, session.target, attempt).kernel
 
         def write(step: str, module: Kernel) -> None:
             dump.write(f"kernel_{task.name}_{digest}_{step}.txt", print_kernel(module))

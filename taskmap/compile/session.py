@@ -12,6 +12,7 @@ from taskmap.backend.cuda.resources import Resources
 from taskmap.compile.assemble import SplitProgram
 from taskmap.compile.frozen import FrozenGraph
 from taskmap.compile.runtime import CompiledGraph
+from taskmap.compile.strategies import Strategies
 from taskmap.compile.task_store import TaskKernel, TaskStore
 from taskmap.graph.fusion.planning import Group, Plan
 from taskmap.graph.nodes import Graph
@@ -26,9 +27,11 @@ from taskmap.tuning.choice import Choices, choices
 
 # Most processes compile only for the CPU; they need not wait for the other imports.
 if TYPE_CHECKING:
+    from taskmap.kernels.offers import offers_of as _offers_of
     from taskmap.targets.cuda import cuda_platform as _cuda_platform
     from taskmap.targets.sim import sim_platform as _sim_platform
 else:
+    _offers_of = lazily("taskmap.kernels.offers", "offers_of")
     _cuda_platform = lazily("taskmap.targets.cuda", "cuda_platform")
     _sim_platform = lazily("taskmap.targets.sim", "sim_platform")
 
@@ -37,7 +40,8 @@ else:
 class Session:
     """State shared by compilations with the same options: the platform, and the kernels of tasks seen so far.
 
-    ``record``, if set, receives the outcome of each graph. ``choices`` gives tuned configurations.
+    ``record``, if set, receives the outcome of each graph. ``choices`` gives tuned configurations. ``strategies`` are
+    those of the options, which come before templates.
     """
 
     options: Options
@@ -46,6 +50,11 @@ class Session:
     kernels: dict[str, TaskKernel] = field(default_factory=dict)
     record: list[Compilation | Fallback] | None = None
     choices: Choices | None = None
+    strategies: Strategies = field(init=False)
+
+    def __post_init__(self) -> None:
+        given = self.options.strategies
+        self.strategies = Strategies(_offers_of(given) if given else (), self.platform.target)
 
     @property
     def target(self) -> Target:

@@ -55,12 +55,15 @@ class CpuPlatform:
     def graph_passes(self) -> tuple[GraphPass, ...]:
         """Dequantised tensors are multiplied as integers, and few rows with weights as narrow as they are stored.
         Weights of convolutions that minimal filtering computes faster are transformed. The others are packed in panels
-        as wide as the target's micro-kernels, and in groups that its instructions multiply."""
+        as wide as the target's micro-kernels, and in groups that its instructions multiply; with strategies of a user,
+        which do not know panels, they stay as they are."""
         together, filled = (partial(of, target=self.target) for of in (packed_together, packed_filled))
         width = partial(packed_width, target=self.target)
         integers, narrow = IntegerSums(), NarrowWeights(width)
         signs = partial(packed_with_signs, target=self.target)
         pack = PackWeights(width, together=together, filled=filled, any_signs=signs)
+        if self.options.strategies:
+            return (integers, narrow)
         if not self.options.winograd:
             return integers, narrow, pack
         return integers, narrow, TransformWeights(partial(choose_form, target=self.target)), pack

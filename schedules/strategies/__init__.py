@@ -1,0 +1,12 @@
+"""Strategies of users as schedules of fused groups.
+
+A tree of ``ir.decompose`` schedules the anchor of a group, and knows nothing of the operators around it. Its copies
+then take the group's prologue, and its last copy the epilogue.
+
+    product     the matrix product that anchors a task, and its operands as a tree sees them
+    views       operands that lie in memory unchanged, as buffers of the product's own axes
+    fusion      a Move whose source is computed, or whose destination is an epilogue, as loops over its elements
+    offer       a strategy that a user offers, and the reason why it does not fit a task
+
+Imports ``ir`` and ``schedules.common``.
+"""

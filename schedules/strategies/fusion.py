@@ -1,0 +1,220 @@
+"""Prologues and epilogues take the place of memory in the copies of a finished kernel.
+
+    Move(tile, a[...])   a is computed: each element of the tile is the prologue's at its position, 0 beyond the end
+    Move(c[...], tile)   c is an epilogue: each element of the tile goes into it; nothing beyond the end
+
+The worker of an element, and the order, remain those of the Move: chunks of a mapping, elements that a thread holds, or
+one worker's loops. Neighbours are computed in vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from taskmap.ir.algebra.mapping import TaskMapping, repeat
+from taskmap.ir.algebra.quotient import quotient
+from taskmap.ir.analysis.simplify import Simplifier
+from taskmap.ir.builder import Builder, region
+from taskmap.ir.construct import as_expr, as_index, const, index, static_size
+from taskmap.ir.nodes import Body, Buffer, Expr, For, Kernel, Let, LoopKind, MappedFor, Move, Region, Scope, Stmt
+from taskmap.ir.target import Target
+from taskmap.ir.task import Task
+from taskmap.ir.visit import map_body, walk_stmts
+from taskmap.ir.workers import BLOCKS, THREAD
+from taskmap.schedules.common.inline import Inliner
+
+Read = Callable[[Sequence[Expr], Inliner], Expr]
+"""An element at these indices."""
+Write = Callable[[Sequence[Expr], Expr, Builder, Inliner], None]
+"""Takes the element at these indices."""
+_WIDEST = 16
+"""Bytes of a thread's widest access."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fusion:
+    """The operands of a kernel that are in no memory: those that it reads, and those that it writes."""
+
+    task: Task
+    target: Target
+    reads: Mapping[Buffer, Read]
+    writes: Mapping[Buffer, Write]
+
+    def apply(self, kernel: Kernel) -> Kernel:
+        """The kernel without Moves of these operands."""
+        ranges = _ranges(kernel)
+
+        def stmt(s: Stmt) -> Body | None:
+            if not isinstance(s, Move) or not (s.src.buffer in self.reads or s.dst.buffer in self.writes):
+                return None
+            return _Copy(self, s, kernel.threads, ranges).body()
+
+        return replace(kernel, body=map_body(kernel.body, stmt))
+
+
+@dataclass(slots=True)
+class _Copy:
+    """One Move. ``outer``: its side that is in no memory. ``tile``: the other one."""
+
+    f: Fusion
+    move: Move
+    threads: int
+    simplifier: Simplifier
+    b: Builder = field(init=False)
+    tile: Region = field(init=False)
+
+    def body(self) -> Body:
+        b = self.b = Builder(self.move.source)
+        reads = self.move.src is self.outer
+        tile = self.tile = self.move.dst if reads else self.move.src
+        if self.threads or tile.buffer.scope is not Scope.REGISTER:
+            self.elements()
+            return b.body()
+        # A CPU's registers have no addresses.
+        shape = tuple(n for n in tile.shape if static_size(n) != 1) or (1,)
+        local = b.allocate(f"{tile.buffer.name}_memory", tile.buffer.dtype, shape, Scope.LOCAL)
+        self.tile = region(local, (0,) * len(shape), shape)
+        if not reads:
+            b.move(self.tile, tile)
+        self.elements()
+        if reads:
+            b.move(tile, self.tile)
+        return b.body()
+
+    @property
+    def outer(self) -> Region:
+        return self.move.src if self.move.src.buffer in self.f.reads else self.move.dst
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The sizes of the tile's dimensions that are longer than 1."""
+        sizes = [static_size(n) for n in self.tile.shape]
+        assert None not in sizes
+        return tuple(n for n in sizes if n is not None and n != 1)
+
+    def elements(self) -> None:
+        mapping, owner = self.move.mapping, self.tile.buffer.owner
+        if mapping is not None:
+            self.chunks(mapping)
+        elif owner is not None:
+            self.held(owner)
+        else:
+            in_registers = self.tile.buffer.scope is Scope.REGISTER
+            self.rows([index(0)] * len(self.shape), self.shape, LoopKind.UNROLLED if in_registers else LoopKind.SERIAL)
+
+    def chunks(self, mapping: TaskMapping) -> None:
+        """Equal chunks, shared out among threads."""
+        worker = self.worker(mapping) if self.move.worker is None else as_index(self.move.worker)
+        sizes = [n // t for n, t in zip(self.shape, mapping.task_shape, strict=False)]
+        with self.b.mapped([f"i{d}" for d in range(len(mapping.task_shape))], mapping, worker) as at:
+            self.bind(at, mapping.task_shape)
+            starts = [i * n for i, n in zip(at, sizes, strict=False)]
+            self.rows(starts, sizes, LoopKind.UNROLLED)
+
+    def held(self, owner: TaskMapping) -> None:
+        """The elements that each thread holds."""
+        lanes, vectors = _WIDEST // self.tile.buffer.dtype.bytes, None
+        ones = [1] * (len(owner.task_shape) - 1)
+        while vectors is None and lanes > 1:
+            vectors = quotient(owner, repeat(*ones, lanes))
+            lanes = lanes if vectors is not None else lanes // 2
+        vectors = vectors or owner
+        with self.b.mapped([f"i{d}" for d in range(len(owner.task_shape))], vectors, self.worker(owner)) as at:
+            self.bind(at, vectors.task_shape)
+            long = [i * (lanes if d == len(at) - 1 else 1) for d, i in enumerate(at) if owner.task_shape[d] != 1]
+            self.vector(long, lanes if owner.task_shape[-1] != 1 else 1)
+
+    def worker(self, mapping: TaskMapping) -> Expr:
+        return THREAD if mapping.num_workers >= self.threads else THREAD % mapping.num_workers
+
+    def rows(self, starts: Sequence[Expr], sizes: Sequence[int], kind: LoopKind) -> None:
+        """A rectangle of one worker, row by row, in vectors."""
+        if not sizes:
+            self.vector([], 1)
+            return
+        with self.b.grid([f"e{d}" for d in range(len(sizes) - 1)], sizes[:-1], kind) as outer:
+            self.bind(outer, sizes[:-1])
+            first = [start + i for start, i in zip(starts, outer, strict=False)]
+            size, target = self.tile.buffer.dtype.bytes, self.f.target
+            begin, lanes = 0, target.lanes(size) if target.kind == "cpu" else _WIDEST // size
+            while begin < sizes[-1]:
+                count = (sizes[-1] - begin) // lanes
+                if count:
+                    with self.b.loop("v", count, kind) as v:
+                        self.bind([v], [count])
+                        self.vector([*first, starts[-1] + v * lanes + begin], lanes)
+                begin, lanes = begin + count * lanes, lanes // 2
+
+    def vector(self, starts: Sequence[Expr], lanes: int) -> None:
+        """``lanes`` neighbours along the last dimension, tested together, and one by one at an edge."""
+        b = self.b
+
+        def at(lane: Expr) -> list[Expr]:
+            return [*starts[:-1], starts[-1] + lane] if starts else []
+
+        with b.when(self.inside(at(index(lanes - 1)))), b.loop("lane", lanes, LoopKind.VECTOR) as lane:
+            self.bind([lane], [lanes])
+            self.element(at(lane))
+        in_registers = self.tile.buffer.scope is Scope.REGISTER
+        with b.otherwise(), b.loop("e", lanes, LoopKind.UNROLLED if in_registers else LoopKind.SERIAL) as e:
+            self.bind([e], [lanes])
+            if lanes == 1:
+                self.beyond(at(e))
+                return
+            with b.when(self.inside(at(e))):
+                self.element(at(e))
+            with b.otherwise():
+                self.beyond(at(e))
+
+    def inside(self, offsets: Sequence[Expr]) -> Expr:
+        """True if an element lies within the operand."""
+        test = as_expr(True)
+        if self.move.clipped:
+            for i, n in zip(_place(self.outer, offsets), self.outer.buffer.shape, strict=True):
+                test = test & self.simplifier(i < index(n))
+        return test
+
+    def element(self, offsets: Sequence[Expr]) -> None:
+        """One element, or those of all lanes."""
+        values = Inliner(self.f.task, self.b, self.simplifier)
+        where = [self.simplifier(i) for i in _place(self.outer, offsets)]
+        here = _place(self.tile, offsets)
+        read = self.f.reads.get(self.outer.buffer)
+        if read is not None:
+            self.b.store(self.tile.buffer, here, read(where, values))
+        else:
+            self.f.writes[self.outer.buffer](where, self.tile.buffer[tuple(here)], self.b, values)
+
+    def beyond(self, offsets: Sequence[Expr]) -> None:
+        """One element beyond the end: 0 is read, and nothing is written."""
+        if self.outer.buffer in self.f.reads:
+            self.b.store(self.tile.buffer, _place(self.tile, offsets), const(0, self.tile.buffer.dtype))
+
+    def bind(self, variables: Sequence[Expr], extents: Sequence[int]) -> None:
+        for v, n in zip(variables, extents, strict=True):
+            Inliner(self.f.task, self.b, self.simplifier).bind(v, n)
+
+
+def _place(r: Region, offsets: Sequence[Expr]) -> list[Expr]:
+    """The indices of an element, by offsets along the dimensions that are longer than 1."""
+    rest = iter(offsets)
+    return [start if static_size(n) == 1 else start + next(rest) for start, n in zip(r.start, r.shape, strict=True)]
+
+
+def _ranges(kernel: Kernel) -> Simplifier:
+    """A simplifier that knows the ranges of a kernel's variables."""
+    found = Simplifier()
+    if kernel.threads:
+        found.bind(THREAD, kernel.threads)
+    for v, n in zip(BLOCKS, kernel.grid, strict=False):
+        found.bind(v, n)
+    for s in walk_stmts(kernel.body):
+        if isinstance(s, For):
+            found.bind(s.var, s.extent)
+        elif isinstance(s, MappedFor):
+            for v, n in zip(s.vars, s.mapping.task_shape, strict=True):
+                found.bind(v, n)
+        elif isinstance(s, Let) and s.value.dtype.is_int:
+            found.bind_range(s.var, found.range(s.value))
+    return found

@@ -1,0 +1,230 @@
+"""A strategy that a user offers for the groups of a model, and the reason why it does not fit one.
+
+The strategy is a finished tree, whose symbolic sizes take those of a group's anchor, or a function from sizes and types
+to one: ``def s(m, n, k, batch=(), a=f32, b=f32, c=f32)``, of whose arguments those after k may be left out.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from taskmap.ir.construct import index, static_size
+from taskmap.ir.decompose.levels import Level
+from taskmap.ir.decompose.lowering import kernel_on, specialised
+from taskmap.ir.decompose.specs import Init, MatMul
+from taskmap.ir.decompose.steps import AccumulateStep, TileStep, Tree
+from taskmap.ir.decompose.strategy import Strategy
+from taskmap.ir.errors import InputError, ScheduleError, TaskmapError
+from taskmap.ir.lower.flatten import span
+from taskmap.ir.nodes import (
+    Allocate,
+    Buffer,
+    Dim,
+    Expr,
+    Intrinsic,
+    Invoke,
+    Kernel,
+    Move,
+    Scope,
+    Var,
+)
+from taskmap.ir.nodes import (
+    MatMul as MultiplyStmt,
+)
+from taskmap.ir.printer import print_dim
+from taskmap.ir.target import Target
+from taskmap.ir.task import Task
+from taskmap.ir.visit import loads_in, stmt_exprs, walk_exprs, walk_stmts
+from taskmap.schedules.strategies.fusion import Fusion
+from taskmap.schedules.strategies.product import Product, find_product
+from taskmap.schedules.strategies.views import view_of
+
+_SIZES = ("m", "n", "k")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Offer:
+    """A strategy under the name that reports show."""
+
+    name: str
+    given: Strategy | Callable[..., Strategy]
+
+    @property
+    def note(self) -> str:
+        """The schedule of its kernels, for people."""
+        return f"strategy {self.name}"
+
+    @property
+    def misfit(self) -> str:
+        """The message of its errors for a task that it does not fit."""
+        return f"strategy {self.name} does not fit"
+
+    def why_no_strategy(self) -> str:
+        """The reason why the value given is no strategy for products; "" if it is one."""
+        if isinstance(self.given, Strategy):
+            return "" if self.given.is_done else f"the tree is not finished: {self.given.spec} is left"
+        if not callable(self.given):
+            return f"it is of type {type(self.given).__name__}"
+        try:
+            known = inspect.signature(self.given).parameters
+        except (TypeError, ValueError):
+            return "its arguments are not known"
+        lacking = [n for n in _SIZES if n not in known]
+        if lacking:
+            return f"it takes no argument {', '.join(lacking)}"
+        extra = [n for n, a in known.items() if n not in (*_SIZES, "batch", "a", "b", "c") and a.default is a.empty]
+        extra = [
+            n for n in extra if known[n].kind not in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+        ]
+        return f"it needs the argument {extra[0]}, which nobody gives" if extra else ""
+
+    def kernel(self, task: Task, target: Target) -> Kernel:
+        """The kernel of a task, its anchor as the strategy says. Raises ScheduleError with the reason if it does not
+        fit."""
+        p = find_product(task)
+        if isinstance(p, str):
+            raise self.refused(f"{p}.")
+        tree = self.tree(p)
+        why = _why_not(tree, p, target)
+        if why:
+            raise self.refused(why)
+        kernel = replace(_on_operands(tree, p, target), note=self.note)
+        why = _beyond(kernel, target)
+        if why:
+            raise self.refused(why)
+        return kernel
+
+    def tree(self, p: Product) -> Tree:
+        """The tree for a product. Raises ScheduleError if the strategy refuses its sizes or types."""
+        if isinstance(self.given, Strategy):
+            return _with_sizes(self, self.given, p)
+        known = inspect.signature(self.given).parameters
+        given: dict[str, Any] = dict(zip(_SIZES, (_plain(n) for n in p.sizes), strict=True))
+        if p.batch and "batch" not in known:
+            raise self.refused("it has no argument batch, and the product is one of many.")
+        types = {"a": p.a.expr.dtype, "b": p.b.expr.dtype, "c": p.total}
+        optional = {"batch": tuple(map(_plain, p.batch)), **types}
+        given |= {n: v for n, v in optional.items() if n in known}
+        try:
+            made = self.given(**given)
+        except TaskmapError:
+            raise
+        except Exception as error:
+            shown = ", ".join(f"{n}={v}" for n, v in given.items())
+            raise InputError(
+                f"strategy {self.name} failed", why=f"{self.name}({shown}): {type(error).__name__}: {error}"
+            ) from error
+        if not isinstance(made, Strategy):
+            raise self.refused(f"it gives {made!r}, which is no strategy.")
+        return made
+
+    def refused(self, why: str) -> ScheduleError:
+        """The strategy does not fit."""
+        return ScheduleError(self.misfit, why=why)
+
+
+def _with_sizes(offer: Offer, tree: Strategy, p: Product) -> Tree:
+    """A tree with the sizes of a product in place of its symbolic ones."""
+    wanted = (*p.batch, *p.sizes)
+    if len(tree.root.extents) != len(wanted) or tree.root.kind != "matmul":
+        raise offer.refused(f"its spec is {tree.root}, and the product has {len(p.batch)} axes of a batch.")
+    values: dict[Var, Expr] = {}
+    for (axis, own), n in zip(tree.root.extents, wanted, strict=True):
+        if isinstance(own, Var) and values.setdefault(own, index(n)) == index(n):
+            continue
+        if isinstance(own, Var) or static_size(own) is None or static_size(own) != static_size(n):
+            raise offer.refused(f"its {axis} is {print_dim(own)}, and the product's is {print_dim(n)}.")
+    return specialised(tree, values)
+
+
+def _plain(n: Dim) -> Dim:
+    known = static_size(n)
+    return n if known is None else known
+
+
+def _why_not(tree: Tree, p: Product, target: Target) -> str:
+    """The reason why a tree does not compute a product on a target."""
+    root = tree.root
+    if not isinstance(root, MatMul):
+        return f"its spec is {root}, and the group's is a matrix product."
+    if not tree.is_done:
+        return f"the tree is not finished: {tree.spec} is left."
+    mine, wanted = tuple(o.dtype for o in root.operands), (p.a.expr.dtype, p.b.expr.dtype, p.total)
+    if mine != wanted:
+        of = "{} × {}, summed in {}"
+        return f"it multiplies {of.format(*mine)}; the product is {of.format(*wanted)}."
+    if any(o.strides is not None for o in root.operands):
+        return "its operands have strides of their own."
+    sizes = [_plain(n) for n in (*p.batch, *p.sizes)]
+    if [_plain(n) for _, n in root.extents] != sizes:
+        return f"it multiplies {root.sizes('×')}; the product is {'×'.join(map(print_dim, sizes))}."
+    on_gpu = any(isinstance(s, TileStep) and s.level is Level.BLOCK for s in tree.steps)
+    if on_gpu != (target.kind == "cuda"):
+        return f"it is for {'blocks of threads' if on_gpu else 'cores'}, and the target is {target}."
+    first = [s.init.root for s in tree.steps if isinstance(s, AccumulateStep)]
+    if any(not isinstance(i, Init) or i.value for i in first):
+        return "its sums do not begin with 0."
+    return ""
+
+
+def _on_operands(tree: Tree, p: Product, target: Target) -> Kernel:
+    """The kernel of a tree on the operands of a product. An operand that lies in memory unchanged is read there, unless
+    the epilogue or the other operand reads the same memory in another way."""
+    task, result = p.task, p.result
+    in_memory = {f.name: found for f in (p.a, p.b) if (found := view_of(task, f)) is not None}
+    if len(in_memory) == 2 and in_memory["a"][0] is in_memory["b"][0]:
+        in_memory.clear()
+    while True:
+        buffers: Mapping[str, Buffer] = {
+            f.name: in_memory[f.name][1] if f.name in in_memory else Buffer(f.name, f.expr.dtype, f.shape)
+            for f in (p.a, p.b)
+        }
+        computed = {f.name for f in (p.a, p.b)} - in_memory.keys()
+        kernel = kernel_on(tree, task.name, {**buffers, "c": result}, {*computed, "c"})
+        reads = {buffers[f.name]: f.element for f in (p.a, p.b) if f.name in computed}
+        kernel = Fusion(task, target, reads, {result: p.store}).apply(kernel)
+        read = _read(kernel)
+        if read & {result, *reads}:
+            raise ScheduleError(f"the strategy reads an operand of {task.name!r} that is computed as if it were memory")
+        twice = [name for name, (memory, _) in in_memory.items() if memory in read]
+        if not twice:
+            break
+        for name in twice:
+            del in_memory[name]
+    views = dict(in_memory.values())
+    parameters = tuple(views.get(b, b) for b in (*task.inputs, *task.outputs))
+    return replace(kernel, buffers=parameters, outputs=task.outputs, dims=task.dims)
+
+
+def _read(kernel: Kernel) -> set[Buffer]:
+    """The buffers that a kernel reads."""
+    found = {e.buffer for e in loads_in(kernel.body)} | {m.buffer for m in kernel.maps}
+    for s in walk_stmts(kernel.body):
+        if isinstance(s, Move):
+            found |= {s.src.buffer, s.dst.buffer}
+        elif isinstance(s, MultiplyStmt):
+            found |= {s.a.buffer, s.b.buffer, s.c.buffer}
+        elif isinstance(s, Invoke):
+            found |= {r.buffer for r in s.regions}
+    return found
+
+
+def _beyond(kernel: Kernel, target: Target) -> str:
+    """The reason why a target cannot run a kernel."""
+    if target.kind != "cuda":
+        return ""
+    shared = 0
+    for s in walk_stmts(kernel.body):
+        named = [e.instruction for root in stmt_exprs(s) for e in walk_exprs(root) if isinstance(e, Intrinsic)]
+        named += [s.instruction] if isinstance(s, Invoke) else []
+        lacking = next((i for i in named if not i.targets(target)), None)
+        if lacking is not None:
+            return f"it uses {lacking.name}, which needs {lacking.targets}, and the target is {target}."
+        if isinstance(s, Allocate) and s.buffer.scope is Scope.SHARED:
+            shared += int(static_size(span(s.buffer)) or 0) * s.buffer.dtype.bytes
+    if target.shared_per_block and shared > target.shared_per_block:
+        return f"it needs {shared} bytes of shared memory, and a block of {target} has {target.shared_per_block}."
+    return ""

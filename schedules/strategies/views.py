@@ -1,0 +1,73 @@
+"""An operand that lies in memory unchanged, as a buffer with one dimension for each group of merged axes."""
+
+from __future__ import annotations
+
+from taskmap.ir.analysis import polynomial as poly
+from taskmap.ir.analysis.polynomial import Poly
+from taskmap.ir.analysis.simplify import Simplifier
+from taskmap.ir.builder import Builder
+from taskmap.ir.construct import index, static_size
+from taskmap.ir.lower.flatten import address
+from taskmap.ir.nodes import Buffer, Dim, Expr, Let, Load, Var
+from taskmap.ir.task import Task
+from taskmap.ir.visit import walk_exprs
+from taskmap.schedules.common.access import step_along
+from taskmap.schedules.common.inline import Inliner
+from taskmap.schedules.strategies.product import Axes, Factor
+
+
+def view_of(task: Task, factor: Factor) -> tuple[Buffer, Buffer] | None:
+    """(input, view): the input of the task that holds the factor, and the same memory with the factor's dimensions.
+
+    None for a factor that is computed, is read at computed addresses, or has axes that do not merge in memory.
+    """
+    simplifier = Simplifier()
+    for v, n in (pair for group in factor.axes for pair in group):
+        simplifier.bind(v, n)
+    read = _load(task, factor.expr, simplifier)
+    if read is None or read.buffer not in task.inputs or read.buffer.layout is not None:
+        return None
+    terms = simplifier.poly(address(read.buffer, read.indices))
+    strides: list[Dim] = []
+    for group in factor.axes:
+        stride = _stride(terms, group)
+        if stride is None:
+            return None
+        strides.append(stride)
+    axes = {v for group in factor.axes for v, _ in group}
+    rest = {m: c for m, c in terms.items() if not axes.intersection(m)}
+    if any(axes.intersection(walk_exprs(a)) for m in rest for a in m):
+        return None
+    view = Buffer(read.buffer.name, read.buffer.dtype, factor.shape, strides=tuple(strides), offset=_dim(rest))
+    return read.buffer, view
+
+
+def _load(task: Task, expr: Expr, simplifier: Simplifier) -> Load | None:
+    """The load that an element is, through stages that only move elements."""
+    b = Builder()
+    value = Inliner(task, b, simplifier).expand(expr, {})
+    named = {s.var: s.value for s in b.body() if isinstance(s, Let)}
+    while isinstance(value, Var) and value in named:
+        value = named[value]
+    if not isinstance(value, Load) or len(named) != len(b.body()):
+        return None
+    used = {e for i in value.indices for e in walk_exprs(i)}
+    return None if used & named.keys() else value
+
+
+def _stride(terms: Poly, group: Axes) -> Dim | None:
+    """The stride of merged axes, each of which steps over those inside it."""
+    inner: Poly = {}
+    expected: Poly | None = None
+    for v, n in reversed([(v, n) for v, n in group if static_size(n) != 1]):
+        step = step_along(terms, v)
+        if step is None or (expected is not None and step != expected):
+            return None
+        inner = step if expected is None else inner
+        expected = poly.multiply(step, poly.to_poly(index(n)))
+    return _dim(inner)
+
+
+def _dim(terms: Poly) -> Dim:
+    known = poly.constant_value(terms)
+    return poly.to_expr(terms) if known is None else known

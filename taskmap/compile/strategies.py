@@ -1,0 +1,76 @@
+"""The strategies that a user offers for one session: which kernels they make, and why the others do not fit."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, field
+
+from taskmap.ir.analysis.key import task_key
+from taskmap.ir.errors import ScheduleError, TaskmapError
+from taskmap.ir.nodes import Kernel
+from taskmap.ir.target import Target
+from taskmap.ir.task import Task
+from taskmap.schedules.strategies.offer import Offer
+from taskmap.schedules.strategies.product import find_product
+
+_MOST = 3
+"""The most reasons of a warning."""
+
+
+@dataclass(slots=True, eq=False)
+class Strategies:
+    """The kernels of tasks by the first strategy that fits each."""
+
+    offers: tuple[Offer, ...]
+    target: Target
+    _kernels: dict[str, Kernel | None] = field(default_factory=dict)
+    _used: set[Offer] = field(default_factory=set)
+    _reasons: dict[Offer, dict[str, None]] = field(default_factory=dict)
+
+    def kernel(self, task: Task) -> Kernel | None:
+        """The kernel of a task by the first strategy that fits; None for the templates."""
+        if not self.offers:
+            return None
+        key = task_key(task)
+        if key not in self._kernels:
+            self._kernels[key] = self._made(task)
+        return self._kernels[key]
+
+    def _made(self, task: Task) -> Kernel | None:
+        for offer in self.offers:
+            try:
+                kernel = offer.kernel(task, self.target)
+            except ScheduleError as error:
+                if not isinstance(find_product(task), str):
+                    self._note(offer, task, error)
+                continue
+            self._used.add(offer)
+            return kernel
+        return None
+
+    def refuse(self, task: Task, kernel: Kernel, error: TaskmapError) -> None:
+        """The kernel of a task cannot be lowered: the templates take the task."""
+        self._kernels[task_key(task)] = None
+        for offer in self.offers:
+            if kernel.note == offer.note:
+                self._note(offer, task, error)
+
+    def _note(self, offer: Offer, task: Task, error: TaskmapError) -> None:
+        why = error.why or "" if error.what == offer.misfit else f"{error.what}: {error.why or ''}"
+        self._reasons.setdefault(offer, {})[f"{task.name}: {' '.join(why.split())}"] = None
+
+    def warn(self, graph: str) -> None:
+        """Warns of strategies that made no kernel so far."""
+        for offer in self.offers:
+            if offer in self._used:
+                continue
+            self._used.add(offer)  # said once
+            reasons = list(self._reasons.get(offer, ()))
+            more = f"\n  and {len(reasons) - _MOST} more" if len(reasons) > _MOST else ""
+            taken = any(kernel is not None for kernel in self._kernels.values())
+            nothing = "the strategies before it take its products." if taken else "it has no matrix product."
+            said = "\n  ".join(reasons[:_MOST]) or nothing
+            warnings.warn(
+                f"taskmap: the strategy {offer.name} makes no kernel of the {graph} graph\n  {said}{more}",
+                UserWarning, stacklevel=2,
+            )  # fmt: skip

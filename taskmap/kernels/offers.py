@@ -1,0 +1,29 @@
+"""The option ``strategies``: values that a user gives, as offers for the groups of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from taskmap.ir.decompose.strategy import Strategy
+from taskmap.ir.errors import InvalidOptionError
+from taskmap.kernels.function import KernelFunction
+from taskmap.schedules.strategies.offer import Offer
+
+_WANTED = "It takes a list of finished trees, or of functions def s(m, n, k) that return one."
+
+
+def offers_of(strategies: Sequence[object]) -> tuple[Offer, ...]:
+    """The offers. Raises InvalidOptionError for a value that is no strategy."""
+    return tuple(_offer(number, given) for number, given in enumerate(strategies))
+
+
+def _offer(number: int, given: object) -> Offer:
+    if isinstance(given, KernelFunction):
+        given = given.make if given.signature is not None else given
+    name = f"strategies[{number}]" if isinstance(given, Strategy) else getattr(given, "__name__", "")
+    offer = Offer(name, given)  # type: ignore[arg-type]  # checked here
+    why = offer.why_no_strategy()
+    if why:
+        shown = f"strategies[{number}]" if isinstance(given, Strategy) else repr(given)
+        raise InvalidOptionError(f"option 'strategies' cannot contain {shown}", why=f"{why}.", hint=_WANTED)
+    return offer
