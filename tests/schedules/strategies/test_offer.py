@@ -55,6 +55,12 @@ def tensor_cores(m: Dim, n: Dim, k: Dim, batch: Batch = (), a: DType = f16, b: D
     return tree.tile(16, 16).to(WARP).move("a", REGISTER).move("b", REGISTER).tile(16, 8).done()
 
 
+def shared_sum(m: Dim, n: Dim, k: Dim, batch: Batch = ()) -> Strategy:
+    """Three blocks share the sum of each tile."""
+    tree = MatMul(m, n, k, batch=batch).tile(16, 16).to(BLOCK).split_sum(3).accumulate_in(REGISTER).split(8)
+    return tree.move("a", SHARED).move("b", SHARED).tile(2, 4).to(THREAD).split(1).tile(1, 1).done()
+
+
 def in_lanes(m: Dim, n: Dim, k: Dim, batch: Batch = ()) -> Strategy:
     """On a CPU: operands in a core's memory and in registers."""
     tree = MatMul(m, n, k, batch=batch).tile(4, 16).to(CORE).accumulate_in(REGISTER).split(8)
@@ -158,6 +164,15 @@ def test_random_epilogues() -> None:
         )
         strategy = chance.choice([*ON_GPU, *ON_CPU])
         check(strategy, case_of(fused(outputs), seed=number))
+
+
+def test_blocks_that_share_a_sum_finish_with_the_epilogue() -> None:
+    y = matmul.mm(activations.relu(tensor(18, 40)), tensor(40, 20))
+    kernel = check(shared_sum, case_of(fused([activations.gelu(arithmetic.add(y, tensor(20)))])))
+    assert kernel.counters
+    m = Var("m")
+    with pytest.raises(ScheduleError, match="memory for the parts of all tiles cannot have a symbolic size"):
+        made(shared_sum, fused([matmul.mm(tensor(m, 40), tensor(40, 20))]))
 
 
 def test_aligned_operands_stay_in_memory() -> None:
