@@ -26,7 +26,7 @@ from taskmap.ir.recurrence import Recurrence
 from taskmap.ir.task import Stage, Task
 from taskmap.ir.types import DType
 from taskmap.ir.visit import children
-from taskmap.ir.workers import BLOCKS, THREAD
+from taskmap.ir.workers import BLOCKS, MULTIPROCESSORS, THREAD
 
 _PLAIN = (bool, int, float, str, bytes, type(None))
 # The fields that determine the meaning of a mapping or a layout; the way they were written does not count.
@@ -51,7 +51,7 @@ _BINDS: dict[type, Callable[[Any], Iterable[Var]]] = {
     Task: lambda t: t.dims,
     Kernel: lambda k: k.dims,
 }
-_WORKERS = frozenset({THREAD, *BLOCKS})
+_WORKERS = frozenset({THREAD, *BLOCKS, MULTIPROCESSORS})
 """Variables defined by the launch, with one meaning everywhere."""
 
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from taskmap.ir.decompose.strategy import Strategy
 from taskmap.ir.errors import InvalidOptionError
-from taskmap.kernels.function import KernelFunction
 from taskmap.schedules.strategies.offer import Offer
 
 _WANTED = "It takes a list of finished trees, or of functions def s(m, n, k) that return one."
@@ -18,8 +17,7 @@ def offers_of(strategies: Sequence[object]) -> tuple[Offer, ...]:
 
 
 def _offer(number: int, given: object) -> Offer:
-    if isinstance(given, KernelFunction):
-        given = given.make if given.signature is not None else given
+    given = getattr(given, "make", given) if getattr(given, "signature", None) is not None else given  # @taskmap.kernel
     name = f"strategies[{number}]" if isinstance(given, Strategy) else getattr(given, "__name__", "")
     offer = Offer(name, given)  # type: ignore[arg-type]  # checked here
     why = offer.why_no_strategy()

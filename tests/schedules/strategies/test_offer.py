@@ -175,6 +175,18 @@ def test_blocks_that_share_a_sum_finish_with_the_epilogue() -> None:
         made(shared_sum, fused([matmul.mm(tensor(m, 40), tensor(40, 20))]))
 
 
+def in_turns(m: Dim, n: Dim, k: Dim) -> Strategy:
+    """As many blocks as multiprocessors."""
+    tree = MatMul(m, n, k).tile(16, 16).to(BLOCK).persistent().accumulate_in(REGISTER).split(8)
+    return tree.move("a", SHARED).move("b", SHARED).tile(2, 4).to(THREAD).split(1).tile(1, 1).done()
+
+
+def test_blocks_that_take_tiles_in_turns() -> None:
+    y = matmul.mm(activations.relu(tensor(50, 20)), tensor(20, 40))
+    task = fused([activations.gelu(arithmetic.add(y, tensor(40)))])
+    assert kernel_key(check(in_turns, case_of(task))) != kernel_key(made(through_shared, task))
+
+
 def test_aligned_operands_stay_in_memory() -> None:
     """cp.async for what lies in memory, and not for what is computed."""
     a, b = tensor(32, 16), tensor(16, 32)
