@@ -14,9 +14,9 @@ from taskmap.ir.util.lazy import lazily
 
 # Most compilations are given no strategies.
 if TYPE_CHECKING:
-    from taskmap.kernels.offers import offers_of as _offers_of
+    from taskmap.schedules.strategies.offers import offers_of as _offers_of
 else:
-    _offers_of = lazily("taskmap.kernels.offers", "offers_of")
+    _offers_of = lazily("taskmap.schedules.strategies.offers", "offers_of")
 
 # The modes of torch.compile. All are accepted, so that a script need not change with its backend. Modes that mean CUDA
 # graphs to PyTorch mean them here, and modes that mean measuring do, too.

@@ -7,6 +7,7 @@ then take the group's prologue, and its last copy the epilogue.
     views       operands that lie in memory unchanged, as buffers of the product's own axes
     fusion      a Move whose source is computed, or whose destination is an epilogue, as loops over its elements
     offer       a strategy that a user offers, and the reason why it does not fit a task
+    offers      the values of the option strategies as offers
 
 Imports ``ir`` and ``schedules.common``.
 """

@@ -27,11 +27,11 @@ from taskmap.tuning.choice import Choices, choices
 
 # Most processes compile only for the CPU; they need not wait for the other imports.
 if TYPE_CHECKING:
-    from taskmap.kernels.offers import offers_of as _offers_of
+    from taskmap.schedules.strategies.offers import offers_of as _offers_of
     from taskmap.targets.cuda import cuda_platform as _cuda_platform
     from taskmap.targets.sim import sim_platform as _sim_platform
 else:
-    _offers_of = lazily("taskmap.kernels.offers", "offers_of")
+    _offers_of = lazily("taskmap.schedules.strategies.offers", "offers_of")
     _cuda_platform = lazily("taskmap.targets.cuda", "cuda_platform")
     _sim_platform = lazily("taskmap.targets.sim", "sim_platform")
 
