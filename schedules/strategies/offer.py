@@ -46,7 +46,7 @@ _SIZES = ("m", "n", "k")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Offer:
+class OfferedStrategy:
     """A strategy under the name that reports show."""
 
     name: str
@@ -126,7 +126,7 @@ class Offer:
         return ScheduleError(self.misfit, why=why)
 
 
-def _with_sizes(offer: Offer, tree: Strategy, p: Product) -> Tree:
+def _with_sizes(offer: OfferedStrategy, tree: Strategy, p: Product) -> Tree:
     """A tree with the sizes of a product in place of its symbolic ones."""
     wanted = (*p.batch, *p.sizes)
     if len(tree.root.extents) != len(wanted) or tree.root.kind != "matmul":

@@ -22,7 +22,7 @@ Axes = tuple[tuple[Var, Dim], ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Factor:
+class ProductOperand:
     """An operand: its element as an expression of ``axes``, groups of the contraction's axes; the operand has one
     dimension for each group."""
 
@@ -47,8 +47,8 @@ class Product:
     task: Task
     stage: Stage
     c: Contraction
-    a: Factor
-    b: Factor
+    a: ProductOperand
+    b: ProductOperand
 
     @property
     def outer(self) -> tuple[Axes, ...]:
@@ -94,8 +94,8 @@ def find_product(task: Task) -> Product | str:
     if not all(same_count(out.shape, stage.shape) for out in task.outputs):
         return "an output differs in its number of elements from the product"
     outer = (c.batch,) if c.batch else ()
-    a = Factor("a", unconverted(c.a), (*outer, c.m, c.k))
-    return Product(task, stage, c, a, Factor("b", unconverted(c.b), (*outer, c.k, c.n)))
+    a = ProductOperand("a", unconverted(c.a), (*outer, c.m, c.k))
+    return Product(task, stage, c, a, ProductOperand("b", unconverted(c.b), (*outer, c.k, c.n)))
 
 
 def size_of(axes: Axes) -> Dim:

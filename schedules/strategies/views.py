@@ -13,10 +13,10 @@ from taskmap.ir.task import Task
 from taskmap.ir.visit import walk_exprs
 from taskmap.schedules.common.access import step_along
 from taskmap.schedules.common.inline import Inliner
-from taskmap.schedules.strategies.product import Axes, Factor
+from taskmap.schedules.strategies.product import Axes, ProductOperand
 
 
-def view_of(task: Task, factor: Factor) -> tuple[Buffer, Buffer] | None:
+def view_of(task: Task, factor: ProductOperand) -> tuple[Buffer, Buffer] | None:
     """(input, view): the input of the task that holds the factor, and the same memory with the factor's dimensions.
 
     None for a factor that is computed, is read at computed addresses, or has axes that do not merge in memory.

@@ -10,7 +10,7 @@ from taskmap.ir.errors import ScheduleError, TaskmapError
 from taskmap.ir.nodes import Kernel
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
-from taskmap.schedules.strategies.offer import Offer
+from taskmap.schedules.strategies.offer import OfferedStrategy
 from taskmap.schedules.strategies.product import find_product
 
 _MOST = 3
@@ -21,11 +21,11 @@ _MOST = 3
 class Strategies:
     """The kernels of tasks by the first strategy that fits each."""
 
-    offers: tuple[Offer, ...]
+    offers: tuple[OfferedStrategy, ...]
     target: Target
     _kernels: dict[str, Kernel | None] = field(default_factory=dict)
-    _used: set[Offer] = field(default_factory=set)
-    _reasons: dict[Offer, dict[str, None]] = field(default_factory=dict)
+    _used: set[OfferedStrategy] = field(default_factory=set)
+    _reasons: dict[OfferedStrategy, dict[str, None]] = field(default_factory=dict)
 
     def kernel(self, task: Task) -> Kernel | None:
         """The kernel of a task by the first strategy that fits; None for the templates."""
@@ -55,7 +55,7 @@ class Strategies:
             if kernel.note == offer.note:
                 self._note(offer, task, error)
 
-    def _note(self, offer: Offer, task: Task, error: TaskmapError) -> None:
+    def _note(self, offer: OfferedStrategy, task: Task, error: TaskmapError) -> None:
         why = error.why or "" if error.what == offer.misfit else f"{error.what}: {error.why or ''}"
         self._reasons.setdefault(offer, {})[f"{task.name}: {' '.join(why.split())}"] = None
 

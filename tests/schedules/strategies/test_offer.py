@@ -20,7 +20,7 @@ from taskmap.ir.target import cuda_target
 from taskmap.ir.task import Task
 from taskmap.ir.types import DType, f16, f32
 from taskmap.ir.verify.rules import RULES, verify
-from taskmap.schedules.strategies.offer import Offer
+from taskmap.schedules.strategies.offer import OfferedStrategy
 from tests.schedules.cpu.test_matmul import epilogue, product
 from tests.schedules.cuda.test_matmul import LOOSE, case_of
 from tests.schedules.cuda_running import cuda, simulated, source_of
@@ -74,7 +74,7 @@ ON_CPU = (cpu_outer_product, in_lanes)
 def made(strategy: Callable[..., Strategy] | Strategy, task: Task, isa: str = "sm_80") -> Kernel:
     name = getattr(strategy, "__name__", "tree")
     on_cpu = strategy in ON_CPU
-    return Offer(name, strategy).kernel(task, target() if on_cpu else cuda(isa))
+    return OfferedStrategy(name, strategy).kernel(task, target() if on_cpu else cuda(isa))
 
 
 def plain(kernel: Kernel, task: Task) -> Kernel:
@@ -145,7 +145,7 @@ def test_sizes_known_later(strategy: Callable[..., Strategy], sizes: tuple[int, 
 def test_a_tree_takes_the_sizes_of_a_group() -> None:
     tree = through_shared(dim("m"), dim("n"), dim("k"))
     task = fused([product("plain", 17, 23, 11, f32, "generic")])
-    of_tree, of_function = (Offer("s", s).kernel(task, cuda()) for s in (tree, through_shared))
+    of_tree, of_function = (OfferedStrategy("s", s).kernel(task, cuda()) for s in (tree, through_shared))
     assert kernel_key(of_tree) == kernel_key(of_function)
 
 
@@ -243,7 +243,7 @@ def _refusals() -> list[tuple[Callable[..., Strategy] | Strategy, list[Node], st
 def test_why_a_strategy_does_not_fit(number: int) -> None:
     strategy, outputs, where, why = _refusals()[number]
     with pytest.raises(ScheduleError) as refused:
-        Offer("s", strategy).kernel(fused(outputs), target() if where == "cpu" else cuda_target(where))
+        OfferedStrategy("s", strategy).kernel(fused(outputs), target() if where == "cpu" else cuda_target(where))
     assert why in (refused.value.why or str(refused.value))
 
 
@@ -252,4 +252,4 @@ def test_a_function_that_fails_is_an_error_of_the_user() -> None:
         raise KeyError("tile")
 
     with pytest.raises(InputError, match=r"strategy broken failed\n  broken\(m=17, n=23, k=11\): KeyError: 'tile'"):
-        Offer("broken", broken).kernel(fused([product("plain", 17, 23, 11, f32, "generic")]), cuda())
+        OfferedStrategy("broken", broken).kernel(fused([product("plain", 17, 23, 11, f32, "generic")]), cuda())
