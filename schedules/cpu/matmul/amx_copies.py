@@ -36,7 +36,7 @@ def copy_rows(
     c, unit = operands.contraction, operands.unit
     depth = unit.depth
     whole, rest = divmod(operands.k, depth)
-    lanes = min(depth, target.lanes(unit.tiles.spec.a.bytes if operands.is_stored else 4))
+    lanes = min(operands.run, target.lanes(unit.tiles.spec.a.bytes if operands.is_stored else 4))
 
     def copy(inside: Inliner, row: Expr, step: Expr, i: Expr, terms: int, at: Expr) -> None:
         for k, each in each_column(b, inside, column_groups(terms, lanes)):

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import operator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
 
 from taskmap.ir.analysis.contraction import Contraction, unconverted
 from taskmap.ir.analysis.simplify import Simplifier
 from taskmap.ir.construct import index, product, static_size
-from taskmap.ir.nodes import Buffer, Dim, Expr, Load, Var
+from taskmap.ir.nodes import Binary, Buffer, Const, Dim, Expr, Load, Var
 from taskmap.ir.target import CpuTarget
 from taskmap.ir.task import Task
 from taskmap.ir.visit import walk_exprs
 from taskmap.schedules.common.positions import flatten
 from taskmap.schedules.cpu.matmul.amx_tile import TileUnit, tile_unit
 
+_INTEGER_OPS: Mapping[str, Callable[..., object]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "floordiv": operator.floordiv,
+    "mod": operator.mod,
+}
 _FEWEST_ROWS = 32
 """Rows for which copying b into panels on every call pays."""
 
@@ -31,7 +42,8 @@ class StridedRows:
 class TileOperands:
     """A contraction on tiles: its factors have the operands' own types; m, n and k are its extents. rows: of a, if
     tiles can be loaded from memory. packed: b in memory, if it is stored as tiles. by_terms: neighbours
-    of b along the sum are adjacent in memory."""
+    of b along the sum are adjacent in memory. run: terms of a, from any multiple of their number on, that are adjacent
+    in memory."""
 
     contraction: Contraction
     unit: TileUnit
@@ -41,6 +53,7 @@ class TileOperands:
     rows: StridedRows | None
     packed: Buffer | None
     by_terms: bool = False
+    run: int = 1
 
     @property
     def steps(self) -> int:
@@ -69,7 +82,8 @@ def find_operands(task: Task, c: Contraction, target: CpuTarget) -> TileOperands
         return None
     if rows is not None and rows <= unit.rows:
         unit = replace(unit, high=1)
-    return TileOperands(c, unit, m, n, depth, _strided_rows(task, c), stored, _is_contiguous_along_sum(task, c))
+    run = _run(task, c, unit.depth)
+    return TileOperands(c, unit, m, n, depth, _strided_rows(task, c), stored, _is_contiguous_along_sum(task, c), run)
 
 
 def _packed(task: Task, c: Contraction, unit: TileUnit) -> Buffer | None:
@@ -121,6 +135,40 @@ def _strided_rows(task: Task, c: Contraction) -> StridedRows | None:
     return StridedRows(c.a, int(steps[-1]))
 
 
+def _run(task: Task, c: Contraction, depth: int) -> int:
+    """Terms of a, from any multiple of their number on, that are adjacent in memory, as the channels at one position of
+    a window are: a power of two of at most ``depth``. All of a step if its addresses are computed otherwise."""
+    if _address(task, c, c.a) is None or not isinstance(c.a, Load):
+        return depth
+    size = product([d for _, d in c.k])
+    total = static_size(size) or 0
+    terms = np.arange(total)
+    at: dict[Expr, NDArray[np.int64]] = {}
+    for v, extent in reversed(c.k):
+        at[v] = terms % (static_size(extent) or 1)
+        terms = terms // (static_size(extent) or 1)
+    place = _values(_flat(c.a), at)
+    if place is None:
+        return depth
+    run = 1
+    adjacent = np.diff(place) == 1
+    while 2 * run <= depth and adjacent[np.arange(1, total) % (2 * run) != 0].all():
+        run *= 2
+    return run
+
+
+def _values(e: Expr, at: Mapping[Expr, NDArray[np.int64]]) -> NDArray[np.int64] | None:
+    """An integer expression at given values of variables, 0 for others; None if it has other operations."""
+    if isinstance(e, Const):
+        return np.asarray(e.value, np.int64)
+    if isinstance(e, Var):
+        return at.get(e, np.asarray(0, np.int64))
+    if not isinstance(e, Binary) or e.op not in _INTEGER_OPS:
+        return None
+    a, b = _values(e.a, at), _values(e.b, at)
+    return None if a is None or b is None else np.asarray(_INTEGER_OPS[e.op](a, b))
+
+
 def _is_contiguous_along_sum(task: Task, c: Contraction) -> bool:
     terms = _address(task, c, c.b)
     return terms is not None and terms.get((c.k[-1][0],)) == 1
@@ -133,8 +181,12 @@ def _address(task: Task, c: Contraction, factor: Expr) -> Mapping[tuple[Expr, ..
     simplifier = Simplifier()
     for v, extent in (*c.batch, *c.m, *c.n, *c.k):
         simplifier.bind(v, extent)
-    buffer = factor.buffer
-    address: Expr = index(0)
-    for d, i in enumerate(factor.indices):
+    return simplifier.poly(_flat(factor))
+
+
+def _flat(load: Load) -> Expr:
+    """The element that a load reads, counted from the buffer's first one."""
+    buffer, address = load.buffer, index(0)
+    for d, i in enumerate(load.indices):
         address = address + i * (buffer.strides[d] if buffer.strides else product(buffer.shape[d + 1 :]))
-    return simplifier.poly(address)
+    return address

@@ -132,6 +132,27 @@ def test_sums_wrap(target: CpuTarget) -> None:
     np.testing.assert_array_equal(run(product(3, 20, k, u8, u8), target, [a, in_tiles(b)]), exact(a, b))
 
 
+@on
+@pytest.mark.parametrize("channels", [32, 24, 12, 3])
+def test_windows_are_copied_by_runs_of_channels(target: CpuTarget, channels: int) -> None:
+    """A vector of terms that spans positions of a window would be gathered, byte by byte."""
+    size, k = 9, 9 * channels
+    image, right = Buffer("x", i8, (size + 2, size + 2, channels)), Buffer("b", i8, (2, -(-k // 64) * 16, 32, 4))
+    y, x, j, s = map(Var, "yxjs")
+    pixel = image[y + s // (3 * channels), x + s // channels % 3, s % channels]
+    terms = cast(pixel, i32) * cast(right[j // 32, s // 4, j % 32, s % 4], i32)
+    out = Buffer("out", i32, (size, size, 40))
+    stage = Stage(out, (y, x, j), Reduce("sum", ((s, index(k)),), terms, i32), "matmul")
+    task = Task("matmul", (image, right), (stage,), (out,), (), 0)
+    pixels, weights = some(i8, size + 2, size + 2, channels), some(i8, k, 40)
+    windows = np.lib.stride_tricks.sliding_window_view(pixels, (3, 3), (0, 1)).transpose(0, 1, 3, 4, 2)
+    expected = exact(windows.reshape(size * size, k), weights).reshape(size, size, 40)
+    assert np.array_equal(run(task, target, [pixels, in_tiles(weights)]), expected)
+    text = generate(lower(schedule(task, target), target=target), target.vector_bytes).text
+    assert "tdpbssd" in text
+    assert "gather" not in text
+
+
 @pytest.mark.parametrize("sizes", [(5, 20, 7), (33, 33, 64)])
 def test_the_interpreter_agrees_with_the_definition(sizes: tuple[int, int, int]) -> None:
     m, n, k = sizes
