@@ -89,7 +89,8 @@ def attending(name: str, heads: int, shared: int, queries: int, keys: int, depth
         return attention(half(1, heads, queries, depth), k, v, causal=causal)
 
     def asked(kernel: Kernel) -> float:
-        blocks = prod(n for n in kernel.grid if isinstance(n, int)) / number(kernel, "split")
+        assert kernel.launch is not None
+        blocks = prod(n for n in kernel.launch.grid if isinstance(n, int)) / number(kernel, "split")
         return 4 * depth * (heads * queries + blocks * keys * (0.5 if causal else 1))
 
     return Case(name, make, asked, ("MUFU.EX2", "MMA"))
@@ -157,7 +158,7 @@ def examined(case: Case, store: KernelStore) -> dict[str, Any]:
     return {
         "kernel": case.name,
         "schedule": made.kernel.note.splitlines()[0],
-        "grid": list(made.kernel.grid),
+        "grid": list(made.kernel.launch.grid) if made.kernel.launch else [],
         "instructions": len(listing(made.text)),
         "loop": loop_with(made.text, *case.loop).shortest if case.loop else None,
         "registers": made.resources.registers,

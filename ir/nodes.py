@@ -8,7 +8,7 @@ expressions   Const Var Unary Binary Compare Select Cast Load Call      scalar, 
 statements    Store For MappedFor If Let Allocate Barrier Evaluate
               Invoke                                                    one instruction with effects
 specs         Move MatMul                                               decomposed until an instruction does each piece
-the rest      Buffer Region TensorMap Kernel
+the rest      Buffer Region TensorMap Kernel GpuLaunch
 
 Every node is frozen. Expressions compare by structure, variables and buffers by identity. ``Let`` and ``Allocate`` are
 visible in the statements after them in the same body. Comparison operators build IR (``a < b``); equality does not,
@@ -17,9 +17,9 @@ because structural equality needs it: write ``eq(a, b)``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from taskmap.ir import construct as _operators  # noqa: F401  installs the operators of expressions
 from taskmap.ir.errors import InputError
@@ -239,26 +239,19 @@ class Invoke(Stmt):
         return tuple(o for p, o in pairs if isinstance(o, Region) and "w" in p.effect)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Kernel:
-    """A function on buffers and sizes: ``buffers`` in argument order, then ``dims``, the symbolic sizes, each an i64.
+@dataclass(frozen=True, slots=True)
+class GpuLaunch:
+    """The launch of a kernel on a GPU: ``grid``, the number of blocks along at most three axes, and ``threads``, those
+    of a block.
 
-    ``outputs`` are the buffers it writes; ``note`` describes its schedule. For a GPU only: ``grid`` and ``threads``;
-    ``cluster``, the shape of a cluster in blocks; ``min_blocks``, the number of blocks that a multiprocessor should
-    hold (0: unspecified), which limits registers; ``maps``, the tensor maps for TMA; ``workspace``, memory of fixed
-    size private to each launch, initially undefined; ``counters``, the same of i32, initially 0, which the kernel
+    ``cluster``: the shape of a cluster in blocks; ``min_blocks``: the number of blocks that a multiprocessor should
+    hold (0: unspecified), which limits registers; ``maps``: the tensor maps for TMA; ``workspace``: memory of fixed
+    size private to each launch, initially undefined; ``counters``: the same of i32, initially 0, which the kernel
     resets to 0.
     """
 
-    name: str
-    buffers: tuple[Buffer, ...]
-    outputs: tuple[Buffer, ...]
-    dims: tuple[Var, ...]
-    body: Body
-    grid: tuple[Dim, ...] = ()
-    threads: int = 0
-    note: str = ""
-    source: SourceLocation | None = None
+    grid: tuple[Dim, ...]
+    threads: int
     cluster: tuple[int, ...] = ()
     min_blocks: int = 0
     maps: tuple[TensorMap, ...] = ()
@@ -269,6 +262,33 @@ class Kernel:
     def own(self) -> tuple[Buffer, ...]:
         """The memory private to each launch."""
         return (*self.workspace, *self.counters)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kernel:
+    """A function on buffers and sizes: ``buffers`` in argument order, then ``dims``, the symbolic sizes, each an i64.
+
+    ``outputs`` are the buffers it writes; ``note`` describes its schedule; ``launch`` is None on a CPU.
+    """
+
+    name: str
+    buffers: tuple[Buffer, ...]
+    outputs: tuple[Buffer, ...]
+    dims: tuple[Var, ...]
+    body: Body
+    launch: GpuLaunch | None = None
+    note: str = ""
+    source: SourceLocation | None = None
+
+    @property
+    def own(self) -> tuple[Buffer, ...]:
+        """The memory private to each launch."""
+        return () if self.launch is None else self.launch.own
+
+    def launched(self, **changes: Any) -> Kernel:
+        """The GPU kernel with other launch facts: ``kernel.launched(cluster=(2, 1, 1))``."""
+        assert self.launch is not None, f"{self.name} is a CPU kernel"
+        return replace(self, launch=replace(self.launch, **changes))
 
     def __call__(self, *_: object, **__: object) -> NoReturn:
         """A kernel is data. Raises InputError, which says how to run it."""

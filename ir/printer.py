@@ -161,19 +161,20 @@ class _Printer:
             yield from self.body(s.orelse, indent + 1)
 
     def kernel(self, k: ir.Kernel) -> Iterator[str]:
+        at = k.launch or ir.GpuLaunch((), 0)
         for var in k.dims:
             self.name(var)
         buffers = [f"{self.name(b)}: {'out ' if b in k.outputs else ''}{self.tensor(b, ' ')}" for b in k.buffers]
         dims = [f"{self.name(v)}: {v.dtype}" for v in k.dims]
         buffers += [
             f"{m.name}: map of {self.name(m.buffer)} box={m.box}" + (f" swizzle={m.swizzle}" if m.swizzle else "")
-            for m in k.maps
+            for m in at.maps
         ]
-        buffers += [f"own {self.name(b)}: {self.tensor(b, ' ')}" for b in k.workspace]
-        buffers += [f"counters {self.name(b)}: {self.tensor(b, ' ')}" for b in k.counters]
-        launch = f" grid=({self.exprs(k.grid)}) threads={k.threads}" if k.grid else ""
-        launch += f" cluster={k.cluster}" if k.cluster else ""
-        launch += f" min_blocks={k.min_blocks}" if k.min_blocks else ""
+        buffers += [f"own {self.name(b)}: {self.tensor(b, ' ')}" for b in at.workspace]
+        buffers += [f"counters {self.name(b)}: {self.tensor(b, ' ')}" for b in at.counters]
+        launch = f" grid=({self.exprs(at.grid)}) threads={at.threads}" if k.launch else ""
+        launch += f" cluster={at.cluster}" if at.cluster else ""
+        launch += f" min_blocks={at.min_blocks}" if at.min_blocks else ""
         yield f"kernel {k.name}({', '.join(buffers + dims)}){launch}:" + (f"  # {k.note}" if k.note else "")
         yield from self.body(k.body, 1)
 

@@ -38,13 +38,20 @@ def generate(kernel: ir.Kernel, target: GpuTarget | None = None) -> CudaSource:
     Raises CodegenError for a node that lowering should have removed, for registers whose index is not known at compile
     time, and for more shared memory than a block of the target has.
     """
+    launch = kernel.launch
+    if launch is None:
+        raise CodegenError(
+            f"kernel {kernel.name!r} cannot be written in CUDA C++",
+            why="it has neither blocks nor threads.",
+            hint="Give it a grid and threads.",
+        )
     target = target or cuda_target("sm_80")
-    emitter = _Emitter(kernel, target, Expressions(target=target))
+    emitter = _Emitter(kernel, launch, target, Expressions(target=target))
     text = emitter.function()
     stem = re.sub(r"[^a-zA-Z0-9_]", "_", kernel.name)[:40]
-    maps = tuple(_map_parameter(kernel, m) for m in kernel.maps)
-    workspace, counters = (tuple(_bytes(b) for b in own) for own in (kernel.workspace, kernel.counters))
-    beside = (kernel.grid, kernel.threads, kernel.cluster, emitter.shared_bytes, maps)
+    maps = tuple(_map_parameter(kernel, m) for m in launch.maps)
+    workspace, counters = (tuple(_bytes(b) for b in own) for own in (launch.workspace, launch.counters))
+    beside = (launch.grid, launch.threads, launch.cluster, emitter.shared_bytes, maps)
     launched = repr((*beside, workspace, counters) if kernel.own else beside)
     digest = hashlib.sha256("\n".join([without_comments(text), target.isa, launched]).encode()).hexdigest()[:8]
     symbol = f"tm_{stem}_{digest}"
@@ -53,11 +60,11 @@ def generate(kernel: ir.Kernel, target: GpuTarget | None = None) -> CudaSource:
         text=text.replace("@SYMBOL@", symbol),
         families=_families(emitter.c.families),
         needs_error=emitter.c.needs_error,
-        grid=kernel.grid,
-        threads=kernel.threads,
+        grid=launch.grid,
+        threads=launch.threads,
         shared_bytes=emitter.shared_bytes,
         dims=kernel.dims,
-        cluster=_cluster(kernel),
+        cluster=_cluster(launch),
         maps=maps,
         isa=target.isa,
         workspace=workspace,
@@ -78,8 +85,8 @@ def _bytes(b: ir.Buffer) -> int:
     return size * b.dtype.bytes
 
 
-def _cluster(kernel: ir.Kernel) -> tuple[int, int, int]:
-    x, y, z, *_ = (*kernel.cluster, 1, 1, 1)
+def _cluster(launch: ir.GpuLaunch) -> tuple[int, int, int]:
+    x, y, z, *_ = (*launch.cluster, 1, 1, 1)
     return x, y, z
 
 
@@ -92,6 +99,7 @@ def _map_parameter(kernel: ir.Kernel, m: ir.TensorMap) -> MapParameter:
 @dataclass(slots=True)
 class _Emitter:
     kernel: ir.Kernel
+    launch: ir.GpuLaunch
     target: GpuTarget
     c: Expressions
     lines: list[str] = field(default_factory=list)
@@ -100,13 +108,7 @@ class _Emitter:
     place: tuple[str, int] | None = None
 
     def function(self) -> str:
-        kernel, c = self.kernel, self.c
-        if not kernel.threads:
-            raise CodegenError(
-                f"kernel {kernel.name!r} cannot be written in CUDA C++",
-                why="it has neither blocks nor threads.",
-                hint="Give it a grid and threads.",
-            )
+        kernel, launch, c = self.kernel, self.launch, self.c
         outputs = set(kernel.outputs)
         params = [
             f"tm_global<{'' if b in outputs else 'const '}{cuda_type(b.dtype)}> {c.name(b)}" for b in kernel.buffers
@@ -119,15 +121,15 @@ class _Emitter:
             c.indices.add(d)
             c.wide.add(d)
             c.facts = c.facts.within(d, c.ranges[d])
-        for m in kernel.maps:
+        for m in launch.maps:
             c.name(m)
         self.workers()
         self.body(kernel.body)
         params[pointers + len(kernel.dims) :] = [
-            *(f"const __grid_constant__ tm_tensor_map {c.name(m)}" for m in kernel.maps),
+            *(f"const __grid_constant__ tm_tensor_map {c.name(m)}" for m in launch.maps),
             *(["tm_global<int> error"] if c.needs_error else []),
         ]
-        bounds = f"{kernel.threads}, {kernel.min_blocks}" if kernel.min_blocks else f"{kernel.threads}"
+        bounds = f"{launch.threads}, {launch.min_blocks}" if launch.min_blocks else f"{launch.threads}"
         head = f'extern "C" __global__ void __launch_bounds__({bounds}) @SYMBOL@('
         signature = _wrapped(head, params)
         return "".join(self.header()) + f"{signature}\n{{\n" + "\n".join(self.lines) + "\n}\n"
@@ -143,13 +145,13 @@ class _Emitter:
     def workers(self) -> None:
         """The variables of threads and blocks that the kernel uses."""
         used = {e for s in walk_stmts(self.kernel.body) for root in stmt_exprs(s) for e in walk_exprs(root)}
-        for var, extent, most, axis in zip(BLOCKS, self.kernel.grid, _LARGEST_GRID, "xyz", strict=False):
+        for var, extent, most, axis in zip(BLOCKS, self.launch.grid, _LARGEST_GRID, "xyz", strict=False):
             self.c.bind(var, extent)
             self.c.ranges[var] = Interval(0, min(self.c.ranges[var].hi, most - 1))
             self.c.wide.discard(var)
             if var in used:
                 self.line(f"const int {self.c.name(var)} = blockIdx.{axis};")
-        self.c.bind(THREAD, self.kernel.threads)
+        self.c.bind(THREAD, self.launch.threads)
         if THREAD in used:
             self.line(f"const int {self.c.name(THREAD)} = threadIdx.x;")
 

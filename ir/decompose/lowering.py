@@ -55,12 +55,18 @@ def kernel_on(tree: Tree, name: str, buffers: Mapping[str, ir.Buffer], computed:
     body = with_barriers(b.body(), emitter.stages) if threads else b.body()
     kernel = ir.Kernel(
         name or root.kind, tuple(buffers.values()), (buffers[root.written],), tuple(_dims(buffers.values())), body,
-        tuple(emitter.grid.shape) if threads else (), threads + (FETCHING if emitter.ring else 0), str(root),
-        maps=emitter.ring.maps if emitter.ring else (),
-        workspace=tuple(emitter.workspace), counters=tuple(emitter.counters),
+        _launch(emitter) if threads else None, str(root),
     )  # fmt: skip
     _check_memory(tree, kernel)
     return kernel
+
+
+def _launch(emitter: Emitter) -> ir.GpuLaunch:
+    ring = emitter.ring
+    return ir.GpuLaunch(
+        tuple(emitter.grid.shape), emitter.threads + (FETCHING if ring else 0), maps=ring.maps if ring else (),
+        workspace=tuple(emitter.workspace), counters=tuple(emitter.counters),
+    )  # fmt: skip
 
 
 def _dims(buffers: Iterable[ir.Buffer]) -> list[ir.Var]:
@@ -106,7 +112,7 @@ def _check_memory(tree: Tree, kernel: ir.Kernel) -> None:
             "kernel()", tree, f"it needs {sum(shared.values())} bytes of shared memory ({parts}); a block has at most "
             f"{_SHARED_BYTES}.", "Choose smaller tiles, or fewer stages.",
         )  # fmt: skip
-    if not kernel.threads:
+    if kernel.launch is None:
         return
     held = {b.name: _registers(b) for b in allocated if b.scope is ir.Scope.REGISTER}
     if sum(held.values()) > _REGISTERS:

@@ -73,7 +73,6 @@ class _Machine:
         self.invocations = Invocations(self.expressions)
         self.epochs = itertools.count(1)
         self.sizes = Environment(self.dims, {}, {})
-        self.on_gpu = bool(kernel.threads)
         # Threads that wait other than at a barrier of all threads are ordered in ways not followed here.
         self.tracks_shared = not any(isinstance(s, ir.Invoke) and _orders(s) for s in walk_stmts(kernel.body))
 
@@ -88,21 +87,23 @@ class _Machine:
             memory[b] = adopt(b, shape, strides, offset, arrays[b])
             if arrays[b].ndim == 1:
                 memory[b].storage = flat.setdefault(id(arrays[b]), memory[b].storage)
-        for b in self.kernel.workspace:
+        launch = self.kernel.launch
+        counters = launch.counters if launch else ()
+        for b in launch.workspace if launch else ():
             memory[b] = self.new_memory(b, self.sizes)
-        for b in self.kernel.counters:
+        for b in counters:
             shape, strides, offset = self.geometry(b, self.sizes)
             memory[b] = adopt(b, shape, strides, offset, np.zeros(shape, np.int32))
         for b in self.kernel.own:
             memory[b].storage.tracked = False  # blocks order themselves by atomics and fences
-        if self.on_gpu:
-            self.run_grid(memory)
+        if launch:
+            self.run_grid(launch, memory)
         else:
             self.plain(self.kernel.body)(Environment(dict(self.dims), memory, {}))
         for b in self.kernel.outputs:
             if b not in arrays and (at := memory[b].unwritten()) is not None:
                 raise VerifyError(f"kernel {self.kernel.name!r} leaves {b.name}[{', '.join(map(str, at))}] unwritten")
-        for b in self.kernel.counters:
+        for b in counters:
             if memory[b].elements().any():
                 raise VerifyError(f"kernel {self.kernel.name!r} does not leave its counters {b.name} at 0")
         return {b: memory[b].elements() for b in self.kernel.outputs}
@@ -126,16 +127,16 @@ class _Machine:
 
     # The grid of a GPU kernel: blocks one after the other, threads interleaved at barriers.
 
-    def run_grid(self, memory: dict[ir.Buffer, Memory]) -> None:
-        grid = [self.size(d, self.sizes) for d in self.kernel.grid]
-        launch = next(self.epochs) if len(grid) and np.prod(grid) > 1 else 0
+    def run_grid(self, launch: ir.GpuLaunch, memory: dict[ir.Buffer, Memory]) -> None:
+        grid = [self.size(d, self.sizes) for d in launch.grid]
+        epoch = next(self.epochs) if len(grid) and np.prod(grid) > 1 else 0
         body = self.generator(self.kernel.body)
         for number, block in enumerate(self.shuffled(itertools.product(*map(range, grid)))):
             shared: dict[ir.Buffer, Memory] = {}
             frames = []
-            for t in range(self.kernel.threads):
+            for t in range(launch.threads):
                 names = {**self.dims, THREAD: t, **dict(zip(BLOCKS, block, strict=False))}
-                frame = Environment(names, dict(memory), shared, CheckedAccess(launch, number, t))
+                frame = Environment(names, dict(memory), shared, CheckedAccess(epoch, number, t))
                 frame.private_access = CheckedAccess(0, t, t)
                 frames.append(frame)
             self.run_block(frames, body)
@@ -366,7 +367,7 @@ class _Machine:
 
     def allocate(self, stmt: ir.Allocate) -> Plain:
         b = stmt.buffer
-        together = self.on_gpu and b.scope is ir.Scope.SHARED
+        together = self.kernel.launch is not None and b.scope is ir.Scope.SHARED
 
         def run(frame: Environment) -> None:
             if not together:
@@ -431,7 +432,7 @@ class _Machine:
     ) -> Callable[[Environment, Sequence[int]], Iterator[tuple[Task, Sequence[int]]]] | None:
         """The parts of a copy done by one thread, as offset and shape; None if it does the whole copy."""
         owners = [r.buffer.owner for r in (stmt.dst, stmt.src) if r.buffer.owner is not None]
-        mapping = stmt.mapping or (owners[0] if owners and self.on_gpu else None)
+        mapping = stmt.mapping or (owners[0] if owners and self.kernel.launch else None)
         if mapping is None:
             return None
         worker = self.expressions.compile(stmt.worker if stmt.worker is not None else THREAD)

@@ -25,7 +25,8 @@ def _other_signature(given: Kernel, made: Kernel) -> str | None:
 
 def _signature(kernel: Kernel) -> tuple[object, ...]:
     parameters = tuple((b.name, b.dtype, b in kernel.outputs) for b in kernel.buffers)
-    return kernel.name, parameters, kernel.dims, kernel.grid, kernel.threads, kernel.cluster
+    at = kernel.launch
+    return kernel.name, parameters, kernel.dims, at and (at.grid, at.threads, at.cluster)
 
 
 class KernelPass(Pass[Kernel]):
@@ -80,7 +81,7 @@ def _not_flat(kernel: Kernel) -> str | None:
 NO_SPECS = _no_statement("no spec (Move, MatMul) is left", lambda s: isinstance(s, (Move, MatMul)))
 _ALONE = _no_statement("every remaining spec is local to one thread", _is_shared_spec)
 NO_SHARED_SPECS: Condition[Kernel] = Condition(
-    _ALONE.text, lambda kernel: _ALONE.breach(kernel) if kernel.threads else None
+    _ALONE.text, lambda kernel: _ALONE.breach(kernel) if kernel.launch else None
 )
 NO_DISTRIBUTED_REGISTERS = _no_statement(
     "no register tile is distributed among workers",

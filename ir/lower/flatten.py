@@ -88,7 +88,8 @@ class Flatten(KernelPass):
             return flat[b]
 
         maps = {
-            m: m if is_flat(m.buffer) else replace(m, buffer=flattened(m.buffer), tensor=m.seen) for m in kernel.maps
+            m: m if is_flat(m.buffer) else replace(m, buffer=flattened(m.buffer), tensor=m.seen)
+            for m in (kernel.launch.maps if kernel.launch else ())
         }
 
         def in_operand(o: Region | Expr | TensorMap) -> Region | Expr | TensorMap:
@@ -113,12 +114,16 @@ class Flatten(KernelPass):
                 return replace(s, buffer=flat[s.buffer])
             return Store(flat[s.buffer], (address(s.buffer, s.indices),), s.value, s.source)
 
+        launch = kernel.launch and replace(
+            kernel.launch,
+            workspace=tuple(flattened(b) for b in kernel.launch.workspace),
+            counters=tuple(flattened(b) for b in kernel.launch.counters),
+            maps=tuple(maps.values()),
+        )
         return replace(
             kernel,
             body=map_body(kernel.body, in_stmt, expr_map(in_expr)),
             buffers=tuple(flattened(b) for b in kernel.buffers),
             outputs=tuple(flattened(b) for b in kernel.outputs),
-            workspace=tuple(flattened(b) for b in kernel.workspace),
-            counters=tuple(flattened(b) for b in kernel.counters),
-            maps=tuple(maps.values()),
+            launch=launch,
         )

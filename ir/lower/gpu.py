@@ -25,11 +25,10 @@ from taskmap.ir.workers import MULTIPROCESSORS
 
 def on_multiprocessors(kernel: Kernel, count: int) -> Kernel:
     """The kernel for a GPU with ``count`` multiprocessors."""
-    if MULTIPROCESSORS not in kernel.grid:
+    if kernel.launch is None or MULTIPROCESSORS not in kernel.launch.grid:
         return kernel
-    known = {MULTIPROCESSORS: index(count)}
-    grid = tuple(count if n is MULTIPROCESSORS else n for n in kernel.grid)
-    return replace(kernel, grid=grid, body=substitute(kernel.body, known))
+    grid = tuple(count if n is MULTIPROCESSORS else n for n in kernel.launch.grid)
+    return replace(kernel.launched(grid=grid), body=substitute(kernel.body, {MULTIPROCESSORS: index(count)}))
 
 
 def gpu_pipeline(target: GpuTarget, table: tuple[Instruction, ...]) -> tuple[KernelPass, ...]:

@@ -56,9 +56,9 @@ class LowerGpuSpecs(KernelPass):
 
     def run(self, kernel: ir.Kernel) -> ir.Kernel:
         """The same kernel. Raises LoweringError for specs that no instruction, and no loop of threads, implements."""
-        if not kernel.threads:
+        if kernel.launch is None:
             return kernel
-        lowering = _Lowering(self.target, self.table, kernel.threads)
+        lowering = _Lowering(self.target, self.table, kernel.launch.threads)
         body = map_body(kernel.body, lowering.stmt)
         return kernel if body is kernel.body else replace(kernel, body=body)
 

@@ -22,7 +22,7 @@ from taskmap.ir.analysis.bounds import Facts, Interval
 from taskmap.ir.builder import Builder, region
 from taskmap.ir.construct import ceil_div, maximum, minimum, select
 from taskmap.ir.errors import ScriptError
-from taskmap.ir.nodes import Body, Buffer, Dim, Expr, Kernel, MatMul, Move, Store, Var
+from taskmap.ir.nodes import Body, Buffer, Dim, Expr, GpuLaunch, Kernel, MatMul, Move, Store, Var
 from taskmap.ir.script.expressions import Evaluator, Setting
 from taskmap.ir.script.scope import Names, surroundings
 from taskmap.ir.script.source import ScriptSource, read_source
@@ -107,10 +107,10 @@ def read_kernel(
     predicated: bool | None = None, name: str = "", note: str = "", cluster: tuple[int, ...] = (), min_blocks: int = 0,
 ) -> Kernel:  # fmt: skip
     """The kernel of a function that sees the names of ``frame_locals``; the other arguments as of ``kernel``."""
-    launch = grid if isinstance(grid, tuple) else (grid,)
-    edges = bool(launch) if predicated is None else predicated
-    result = _KernelReader(function, frame_locals, launch, threads, edges, name, note).read()
-    result = replace(result, cluster=cluster, min_blocks=min_blocks)
+    blocks = grid if isinstance(grid, tuple) else (grid,)
+    edges = bool(blocks) if predicated is None else predicated
+    launch = GpuLaunch(blocks, threads, cluster, min_blocks) if blocks or threads else None
+    result = _KernelReader(function, frame_locals, launch, edges, name, note).read()
     verify(result)
     return result
 
@@ -155,15 +155,13 @@ class _KernelReader:
         self,
         function: Function,
         frame_locals: Mapping[str, Any],
-        grid: tuple[Dim, ...],
-        threads: int,
+        launch: GpuLaunch | None,
         predicated: bool,
         name: str,
         note: str,
     ) -> None:
         self.function = function
-        self.grid = grid
-        self.threads = threads
+        self.launch = launch
         self.predicated = predicated
         self.name = name or getattr(function, "__name__", "kernel")
         self.note = note
@@ -176,23 +174,23 @@ class _KernelReader:
         buffers = tuple(p for p in parameters.values() if isinstance(p, Buffer))
         dims = self.sizes(parameters)
         out = Builder()
-        shell = Kernel(self.name, buffers, (), dims, (), self.grid, self.threads)
+        shell = Kernel(self.name, buffers, (), dims, (), self.launch)
         facts = Facts()
         for var in dims:
             facts = facts.within(var, Interval(0, float("inf")))
         for var, extent in worker_extents(shell).items():
             facts = facts.below(var, extent)
         edges = frozenset(buffers) if self.predicated else frozenset()
-        setting = Setting(self.what, out, facts, self.threads, bool(self.threads), edges)
+        threads = self.launch.threads if self.launch else 0
+        setting = Setting(self.what, out, facts, threads, bool(threads), edges)
         with writing_to(out) as maps:
             StatementReader(self.source, Names(self.outside, parameters), setting, is_kernel=True).read()
         body = out.body()
         place = self.source.at(self.source.tree)
         written = _written(body)
         outputs = tuple(b for b in buffers if b in written)
-        return Kernel(
-            self.name, buffers, outputs, dims, body, self.grid, self.threads, self.note, place, maps=tuple(maps)
-        )
+        launch = self.launch and replace(self.launch, maps=tuple(maps))
+        return Kernel(self.name, buffers, outputs, dims, body, launch, self.note, place)
 
     def arguments(self) -> list[ast.arg]:
         """The parameters. Raises ScriptError for kinds that a kernel cannot have."""
@@ -240,7 +238,7 @@ class _KernelReader:
         for p in parameters.values():
             for size in (p,) if isinstance(p, Var) else (*p.shape, *(p.strides or ())):
                 found.update(dict.fromkeys(_variables(size)))
-        for size in self.grid:
+        for size in self.launch.grid if self.launch else ():
             found.update(dict.fromkeys(_variables(size)))
         return tuple(found)
 

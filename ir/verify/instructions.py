@@ -86,14 +86,14 @@ def _wrong_type(parameter: Parameter, dtype: object) -> str | None:
 def collectives(kernel: ir.Kernel) -> Iterator[Violation]:
     """All threads that execute an instruction together reach it together: conditions around it differ only between such
     groups, never inside one."""
-    if not kernel.threads:
+    if kernel.launch is None:
         for s in walk_stmts(kernel.body):
             if isinstance(s, ir.Invoke) and s.instruction.targets.kind != "cpu":
                 yield Violation("the kernel has no threads.", s)
         return
     for workers in sorted({w for s in walk_stmts(kernel.body) for w in _workers(s)}):
-        if kernel.threads % workers:
-            yield Violation(f"the block has {kernel.threads} threads, which are not whole groups of {workers}.")
+        if kernel.launch.threads % workers:
+            yield Violation(f"the block has {kernel.launch.threads} threads, which are not whole groups of {workers}.")
         yield from _Groups(workers).body(kernel.body, None)
 
 
@@ -182,7 +182,8 @@ def _is_agreed(e: ir.Intrinsic, size: int) -> bool:
 
 def maps(kernel: ir.Kernel) -> Iterator[Violation]:
     """A tensor map describes a parameter in global memory, and has one extent per dimension, at most five."""
-    for m in kernel.maps:
+    known_maps = set(kernel.launch.maps) if kernel.launch else set()
+    for m in known_maps:
         if m.buffer not in kernel.buffers:
             yield Violation(f"the tensor map {m.name} is of {m.buffer!r}, which is not a parameter.")
         if len(m.box) != m.seen.rank or not 1 <= len(m.box) <= 5:
@@ -193,7 +194,6 @@ def maps(kernel: ir.Kernel) -> Iterator[Violation]:
             yield Violation(
                 f"a row of {m.name} is {known * m.buffer.dtype.bytes} bytes, more than the swizzle's {m.swizzle}."
             )
-    known_maps = set(kernel.maps)
     for s in walk_stmts(kernel.body):
         for o in s.operands if isinstance(s, ir.Invoke) else ():
             if isinstance(o, ir.TensorMap) and o not in known_maps:

@@ -104,15 +104,16 @@ def invoked_writes(stmt: ir.Stmt) -> Iterator[ir.Buffer]:
 
 
 def launch(kernel: ir.Kernel) -> Iterator[Violation]:
-    """A kernel with a grid has threads and vice versa; a grid has at most three dimensions."""
-    if bool(kernel.grid) != bool(kernel.threads):
-        yield Violation(f"it has the grid {kernel.grid} and {kernel.threads} threads: it needs both or neither.")
-    if kernel.own and not kernel.grid:
-        yield Violation("it has workspace or counters, which only GPU launches have.")
-    if len(kernel.grid) > 3:
-        yield Violation(f"its grid has {len(kernel.grid)} dimensions, not at most 3.")
-    if kernel.cluster and (len(kernel.cluster) > 3 or min(kernel.cluster) < 1 or math.prod(kernel.cluster) > 16):
-        yield Violation(f"{kernel.cluster} is not a cluster: that has up to three dimensions and up to 16 blocks.")
+    """A grid has one to three dimensions, a block threads, and a cluster up to three dimensions and 16 blocks."""
+    at = kernel.launch
+    if at is None:
+        return
+    if not at.grid or at.threads < 1:
+        yield Violation(f"it has the grid {at.grid} and {at.threads} threads: it needs both or neither.")
+    if len(at.grid) > 3:
+        yield Violation(f"its grid has {len(at.grid)} dimensions, not at most 3.")
+    if at.cluster and (len(at.cluster) > 3 or min(at.cluster) < 1 or math.prod(at.cluster) > 16):
+        yield Violation(f"{at.cluster} is not a cluster: that has up to three dimensions and up to 16 blocks.")
 
 
 def vector_loops(kernel: ir.Kernel) -> Iterator[Violation]:
@@ -131,13 +132,13 @@ def vector_loops(kernel: ir.Kernel) -> Iterator[Violation]:
 def parallel_loops(kernel: ir.Kernel) -> Iterator[Violation]:
     """Parallel loops belong to the CPU; a GPU kernel has a grid and threads instead."""
     for stmt in walk_stmts(kernel.body):
-        if isinstance(stmt, ir.For) and stmt.kind is ir.LoopKind.PARALLEL and kernel.threads:
+        if isinstance(stmt, ir.For) and stmt.kind is ir.LoopKind.PARALLEL and kernel.launch:
             yield Violation("a kernel with threads contains a parallel loop.", stmt)
 
 
 def barriers(kernel: ir.Kernel) -> Iterator[Violation]:
     """Every thread of a block reaches every barrier: no condition or extent around it depends on the thread."""
-    if not kernel.threads:
+    if kernel.launch is None:
         yield from (
             Violation("the kernel has no threads.", s) for s in walk_stmts(kernel.body) if isinstance(s, ir.Barrier)
         )
@@ -184,16 +185,17 @@ def workers(kernel: ir.Kernel) -> Iterator[Violation]:
         worker = constant_value(stmt.worker)
         if worker is not None and not 0 <= worker < count:
             yield Violation(f"{stmt.mapping} has {count} workers; worker {worker} does not exist.", stmt)
-        if stmt.worker is THREAD and kernel.threads > count:
-            yield Violation(f"the mapping has {count} workers, but the block has {kernel.threads} threads.", stmt)
-        if stmt.worker is THREAD and kernel.threads < count:
-            yield Violation(f"the mapping has {count} workers, but the block only {kernel.threads} threads.", stmt)
+        threads = kernel.launch.threads if kernel.launch else 0
+        if stmt.worker is THREAD and threads > count:
+            yield Violation(f"the mapping has {count} workers, but the block has {threads} threads.", stmt)
+        if stmt.worker is THREAD and threads < count:
+            yield Violation(f"the mapping has {count} workers, but the block only {threads} threads.", stmt)
 
 
 def lowered(kernel: ir.Kernel) -> Iterator[Violation]:
     """After lowering: no specs, no task-mapped, vector or unrolled loops, and no distributed buffers remain. Loops of a
     GPU kernel may be unrolled by its compiler."""
-    gone = (ir.LoopKind.VECTOR,) if kernel.threads else (ir.LoopKind.VECTOR, ir.LoopKind.UNROLLED)
+    gone = (ir.LoopKind.VECTOR,) if kernel.launch else (ir.LoopKind.VECTOR, ir.LoopKind.UNROLLED)
     for stmt in walk_stmts(kernel.body):
         if isinstance(stmt, (ir.MappedFor, ir.Move, ir.MatMul)):
             yield Violation(f"{type(stmt).__name__} is left.", stmt)

@@ -232,7 +232,7 @@ def buffers(kernel: ir.Kernel) -> Iterator[Violation]:
     for b in kernel.own:
         if any(static_size(n) is None for n in b.shape) or b.scope is not ir.Scope.GLOBAL:
             yield Violation(f"{b!r}, which is private to a launch, is not global memory of a fixed size.")
-    for b in kernel.counters:
+    for b in kernel.launch.counters if kernel.launch else ():
         if b.dtype != i32:
             yield Violation(f"the counters {b!r} are not i32.")
     for stmt, b in [*declared, *allocated]:

@@ -107,11 +107,11 @@ def _check(kernel: Kernel, target: str) -> None:
             hint="Decorate the function with @kernel, from taskmap.ir.script.read.",
         )
     verify(kernel)
-    if kernel.threads and target == "cpu":
+    if kernel.launch and target == "cpu":
         raise UnsupportedError(
             f"kernel {kernel.name!r} cannot run on a CPU",
             where=kernel.source,
-            why=f"it is written for blocks of {kernel.threads} threads of a GPU.",
+            why=f"it is written for blocks of {kernel.launch.threads} threads of a GPU.",
             hint="Write its loops with parallel(...) and vector(...), or build it for 'cuda' or 'cuda-sim'.",
         )
     for b in kernel.buffers:

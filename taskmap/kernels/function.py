@@ -138,7 +138,7 @@ class KernelFunction:
         device = getattr(getattr(tensors[0], "device", "cpu"), "type", "cpu")
         if device != "cpu":
             return str(device)
-        return "cuda-sim" if self.kernel_for(tensors, arguments).threads else "cpu"
+        return "cuda-sim" if self.kernel_for(tensors, arguments).launch else "cpu"
 
     def _config(self, tensors: Sequence[Any], arguments: Mapping[str, Any], target: str) -> Configuration:
         """The choices of the parameters that are not given: the tuned ones, or the first."""

@@ -115,7 +115,7 @@ def simulate(
     InputError for arguments that do not fit, VerifyError, LoweringError and CodegenError for kernels that cannot be
     compiled, and CompilerNotFoundError without a C++ compiler; problems of a run are in ``problems``.
     """
-    if not isinstance(kernel, Kernel) or not kernel.threads:
+    if not isinstance(kernel, Kernel) or kernel.launch is None:
         raise InputError(
             f"cannot simulate {getattr(kernel, 'name', kernel)!r}",
             why="it is not a kernel for thread blocks of a GPU.",

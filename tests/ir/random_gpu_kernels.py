@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from taskmap.ir.algebra.mapping import TaskMapping, repeat, spatial
 from taskmap.ir.builder import Builder, region
 from taskmap.ir.construct import select
-from taskmap.ir.nodes import Buffer, Dim, Kernel, LoopKind, Scope, Var
+from taskmap.ir.nodes import Buffer, Dim, GpuLaunch, Kernel, LoopKind, Scope, Var
 from taskmap.ir.types import f32
 from taskmap.ir.workers import BLOCKS, THREAD
 from tests.ir.random_kernels import COLS, ROWS, index_exprs, values
@@ -49,4 +49,5 @@ def gpu_kernels(draw: st.DrawFn) -> Kernel:
             b.store(y, (block, i, j), select(j < 5, acc[i, j], acc[i, j] * 2.0))
     else:
         b.move(region(y, (block, 0, 0), (1, *_TILE)), acc)
-    return Kernel("random_gpu", (x, y), (y,), (size,) if isinstance(size, Var) else (), b.body(), (size,), THREADS)
+    dims = (size,) if isinstance(size, Var) else ()
+    return Kernel("random_gpu", (x, y), (y,), dims, b.body(), GpuLaunch((size,), THREADS))

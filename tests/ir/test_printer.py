@@ -11,7 +11,7 @@ from taskmap.ir.algebra.layout import row_major
 from taskmap.ir.algebra.mapping import repeat, spatial
 from taskmap.ir.builder import Builder, region
 from taskmap.ir.construct import binary, call, cast, const, eq, lane_reduce, ramp, reduce, select, unary, widen
-from taskmap.ir.nodes import Buffer, Expr, Kernel, LoopKind, Scope, Var
+from taskmap.ir.nodes import Buffer, Expr, GpuLaunch, Kernel, LoopKind, Scope, Var
 from taskmap.ir.printer import print_body, print_expr, print_kernel
 from taskmap.ir.types import boolean, f16, f32, i32
 from tests.ir.random_kernels import kernels
@@ -82,7 +82,7 @@ def test_a_kernel() -> None:
         b.move(region(acc, (r, c), (1, 1)), region(y, (0, 0), (1, 1)))
     b.barrier()
     b.evaluate(call("exp", acc[0, 0]))
-    text = print_kernel(Kernel("k", (x, y), (y,), (n,), b.body(), (n, 2), 32, "by hand"))
+    text = print_kernel(Kernel("k", (x, y), (y,), (n,), b.body(), GpuLaunch((n, 2), 32), "by hand"))
     assert text == (
         "kernel k(x: f32[n, 4], y: out f32[8, 8] strides=(1, 8) offset=4, n: i64) grid=(n, 2) threads=32:  # by hand\n"
         "    acc = register(f32[4, 4], owner=spatial(2, 2) * repeat(2, 2))\n"

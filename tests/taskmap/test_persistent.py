@@ -70,8 +70,11 @@ def test_more_multiprocessors_than_tiles() -> None:
 @pytest.mark.parametrize("gpu", ["T4", "H200"])
 def test_the_grid_is_that_of_the_target(gpu: str) -> None:
     kernel, target = of_threads(512, 512, 64, 2, False).kernel(), gpu_named(gpu)
-    assert kernel.grid == (MULTIPROCESSORS,)
-    assert lower(kernel, target=target, verify=True).grid == (target.cores,)
+    made = lower(kernel, target=target, verify=True)
+    assert kernel.launch is not None
+    assert made.launch is not None
+    assert kernel.launch.grid == (MULTIPROCESSORS,)
+    assert made.launch.grid == (target.cores,)
 
 
 def test_the_interpreter_takes_turns() -> None:

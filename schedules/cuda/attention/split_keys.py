@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from taskmap.ir.algebra.mapping import repeat, spatial
 from taskmap.ir.builder import Builder
@@ -84,7 +84,7 @@ class Join:
 
     def kernel(self, kernel: Kernel) -> Kernel:
         """``kernel`` with the global memory that the combination needs."""
-        return replace(kernel, workspace=(self.stats, self.partials), counters=(self.counters,))
+        return kernel.launched(workspace=(self.stats, self.partials), counters=(self.counters,))
 
     @contextmanager
     def last(self, values: Inliner) -> Iterator[Inliner]:

@@ -16,7 +16,7 @@ that share keys read one tensor; TMA fills positions beyond a head's sizes with 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from taskmap.ir.builder import Builder, region
 from taskmap.ir.construct import as_expr, cast, ceil_div, eq, index, minimum
@@ -111,7 +111,7 @@ class _Attention:
                 self.produce(values.nested())
         kernel = self.launch.kernel(f"cuda.attention({c})")
         maps = (o.tile.map for o in (self.q, self.k, self.v))
-        return replace(kernel, maps=tuple(m for m in maps if m))
+        return kernel.launched(maps=tuple(m for m in maps if m))
 
     def operand(self, name: str, f: Operand, stages: int, lines: int, width: int) -> _Operand:
         """Shared memory for ``lines`` lines of heads of ``width`` elements, in boxes of 128 bytes, and its barriers."""

@@ -14,7 +14,7 @@ visible to wgmma. Asynchronous copies are waited for some stages later.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from taskmap.ir.builder import region
 from taskmap.ir.construct import as_expr, cast, ceil_div, const, eq, index, static_size
@@ -186,8 +186,8 @@ class _Hopper:
                 self.each_tile(values.nested(), lambda inside, before: self.produce(inside, before, left, right))
         kernel = self.frame.launch.kernel(f"cuda.hopper({c})")
         kernel = self.shared.kernel(kernel) if self.shared else kernel
-        grid = (self.target.cores,) if c.persistent else kernel.grid
-        return replace(kernel, grid=grid, maps=tuple(t.map for t in (left, right, self.tma_store) if t and t.map))
+        kernel = kernel.launched(grid=(self.target.cores,)) if c.persistent else kernel
+        return kernel.launched(maps=tuple(t.map for t in (left, right, self.tma_store) if t and t.map))
 
     def is_first(self) -> Expr:
         """True in the first of the producer's threads."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import prod
 
 from taskmap.ir.construct import as_expr, ceil_div, index, minimum, static_size
@@ -92,7 +92,7 @@ class Split:
 
     def kernel(self, kernel: Kernel) -> Kernel:
         """``kernel`` with the global memory that split-k needs."""
-        return replace(kernel, workspace=(self.partials,), counters=(self.counters,))
+        return kernel.launched(workspace=(self.partials,), counters=(self.counters,))
 
     @contextmanager
     def last(self, values: Inliner) -> Iterator[Inliner]:

@@ -11,7 +11,7 @@ So a result has the same bits whichever block comes last. Method: the sample "th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import ceil_div, eq, load, static_size
@@ -43,7 +43,7 @@ class CrossBlockReduction:
 
     def kernel(self, kernel: Kernel) -> Kernel:
         """``kernel`` with the global memory that the reduction needs."""
-        return replace(kernel, workspace=tuple(self.partials), counters=tuple(self.counters))
+        return kernel.launched(workspace=tuple(self.partials), counters=tuple(self.counters))
 
     def all_reduce(
         self, part: Expr, reductions: Sequence[Partial], combines: Sequence[Combine], neutral: Sequence[Sequence[Expr]]

@@ -9,7 +9,7 @@ from taskmap.ir.builder import Builder
 from taskmap.ir.construct import cast, const, index, product, static_size
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.isa.table import instruction_named
-from taskmap.ir.nodes import Dim, Expr, Intrinsic, Kernel, Var
+from taskmap.ir.nodes import Dim, Expr, GpuLaunch, Intrinsic, Kernel, Var
 from taskmap.ir.task import Task
 from taskmap.ir.types import i32, i64
 from taskmap.ir.workers import BLOCKS, THREAD
@@ -58,10 +58,8 @@ class Launch:
             task.outputs,
             task.dims,
             self.b.body(),
-            grid=grid,
-            threads=self.threads,
-            note=note,
-            min_blocks=min_blocks,
+            GpuLaunch(grid, self.threads, min_blocks=min_blocks),
+            note,
         )
 
 

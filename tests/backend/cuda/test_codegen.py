@@ -22,7 +22,7 @@ from taskmap.ir.builder import Builder
 from taskmap.ir.construct import eq, minimum
 from taskmap.ir.interp.run import interpret
 from taskmap.ir.lower.pipeline import lower
-from taskmap.ir.nodes import Buffer, Kernel, LoopKind, Var
+from taskmap.ir.nodes import Buffer, GpuLaunch, Kernel, LoopKind, Var
 from taskmap.ir.script.read import block, dim, kernel, register, shared, thread
 from taskmap.ir.target import cuda_target
 from taskmap.ir.types import f32, i64
@@ -133,7 +133,7 @@ def test_names_of_a_model_are_harmless() -> None:
     x, y = Buffer('x"); exit(1); //\\', f32, (32,)), Buffer("template", f32, (32,))
     b = Builder()
     b.store(y, (THREAD,), x[THREAD])
-    k = Kernel("a b*/\n#include", (x, y), (y,), (), b.body(), (1,), 32, note="ends with \\\n*/ ??/")
+    k = Kernel("a b*/\n#include", (x, y), (y,), (), b.body(), GpuLaunch((1,), 32), note="ends with \\\n*/ ??/")
     text = source_of(k).text
     assert "exit(1)" not in text
     assert "#include" not in re.sub(r"//.*", "", text)
@@ -171,7 +171,7 @@ def test_a_vector_is_loaded_as_wide_as_its_address_is_known_to_be_aligned() -> N
         else:
             with b.when(n >= 32):
                 row()
-        return source_of(Kernel("copy", (x, y), (y,), (n,), b.body(), (1,), 32)).text
+        return source_of(Kernel("copy", (x, y), (y,), (n,), b.body(), GpuLaunch((1,), 32))).text
 
     assert "tm_load<4, 1>(" in copy(aligned=False)
     assert "tm_store(" in copy(aligned=False)
@@ -186,7 +186,7 @@ def test_a_condition_on_memory_is_forgotten_once_memory_may_have_changed() -> No
     with b.when(counts[THREAD] < 4):
         b.store(counts, (THREAD,), 10)
         b.store(y, (THREAD,), x[minimum(counts[THREAD], 3)])
-    text = source_of(Kernel("k", (counts, x, y), (counts, y), (), b.body(), (1,), 32)).text
+    text = source_of(Kernel("k", (counts, x, y), (counts, y), (), b.body(), GpuLaunch((1,), 32))).text
     assert "x[tm_min<long long>(counts[thread], 3)]" in text
 
 

@@ -16,7 +16,7 @@ from taskmap.ir.functions import FUNCTIONS
 from taskmap.ir.interp.definitions import NUMPY_TYPES, round_bf16
 from taskmap.ir.interp.run import interpret
 from taskmap.ir.lower.pipeline import lower
-from taskmap.ir.nodes import Buffer, Expr, Kernel, LoopKind
+from taskmap.ir.nodes import Buffer, Expr, GpuLaunch, Kernel, LoopKind
 from taskmap.ir.target import cuda_target
 from taskmap.ir.types import ALL_DTYPES, DType, bf16
 from taskmap.ir.workers import THREAD
@@ -71,7 +71,7 @@ def all_of(t: DType, lanes: int) -> Kernel:
     else:
         with b.loop("l", lanes, LoopKind.VECTOR) as lane:
             body(THREAD * lanes + lane)
-    return Kernel(f"all_{t}", (x, y, *outputs), tuple(outputs), (), b.body(), (1,), COUNT // lanes)
+    return Kernel(f"all_{t}", (x, y, *outputs), tuple(outputs), (), b.body(), GpuLaunch((1,), COUNT // lanes))
 
 
 def values(t: DType, seed: int) -> Array:

@@ -13,7 +13,7 @@ from taskmap.ir.algebra.mapping import from_function, repeat, spatial
 from taskmap.ir.analysis.key import kernel_key, structure, task_key
 from taskmap.ir.construct import as_expr, cast, reduce
 from taskmap.ir.errors import TypeMismatchError, VerifyError
-from taskmap.ir.nodes import Buffer, Dim, Expr, For, Kernel, LoopKind, Scope, Store, Var
+from taskmap.ir.nodes import Buffer, Dim, Expr, For, GpuLaunch, Kernel, LoopKind, Scope, Store, Var
 from taskmap.ir.source import SourceLocation
 from taskmap.ir.task import Stage, Task
 from taskmap.ir.types import DType, f16, f32
@@ -115,7 +115,7 @@ def test_the_order_of_the_sizes_counts() -> None:
 def test_the_workers_of_a_launch_are_told_apart() -> None:
     def kernel(at: Var) -> Kernel:
         x = Buffer("x", f32, (64,))
-        return Kernel("k", (x,), (x,), (), (Store(x, (at,), as_expr(1.0, f32)),), (64,), 64)
+        return Kernel("k", (x,), (x,), (), (Store(x, (at,), as_expr(1.0, f32)),), GpuLaunch((64,), 64))
 
     assert kernel_key(kernel(THREAD)) != kernel_key(kernel(BLOCKS[0]))
     with pytest.raises(VerifyError, match="names n, which it does not take"):

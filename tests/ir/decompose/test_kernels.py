@@ -118,7 +118,7 @@ def cores(tree: MatMul) -> Strategy:
 def run(kernel: Kernel, arrays: list[NDArray[Any]], sizes: dict[Var, int]) -> NDArray[Any]:
     """The result, equal before and after lowering; every pass verified."""
     verify(kernel)
-    target = gpu_named("H200") if kernel.threads else cpu_target("avx2", 2)
+    target = gpu_named("H200") if kernel.launch else cpu_target("avx2", 2)
     results = []
     for k in (kernel, lower(kernel, target=target, verify=True)):
         given = {b: x.ravel() for b, x in zip(k.buffers, arrays, strict=False)}
@@ -158,9 +158,14 @@ def test_specialized_warpgroups() -> None:
         tree = tree.accumulate_in(REGISTER).split(64).move("a", SHARED).prefetch(2).move("b", SHARED).prefetch(2)
         return tree.tile(64, 64).to(WARPGROUP).split(16).done()
 
-    assert [m.name for m in hopper(64, 64, 64).kernel().maps] == ["map_a", "map_b"]
-    assert [m.name for m in hopper(M, 64, 60).kernel().maps] == ["map_b"]
-    assert hopper(M, N, K).kernel().maps == ()
+    def maps(tree: Strategy) -> list[str]:
+        launch = tree.kernel().launch
+        assert launch is not None
+        return [m.name for m in launch.maps]
+
+    assert maps(hopper(64, 64, 64)) == ["map_a", "map_b"]
+    assert maps(hopper(M, 64, 60)) == ["map_b"]
+    assert maps(hopper(M, N, K)) == []
     assert hopper(64, 64, 64).mapping("a").num_workers == 128
     multiply(hopper(64, 64, 64), (64, 64, 64))
 

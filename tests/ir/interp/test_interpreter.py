@@ -35,7 +35,7 @@ from taskmap.ir.construct import (
 from taskmap.ir.errors import IndexOutOfRangeError, InputError, TaskmapError, VerifyError
 from taskmap.ir.interp.definitions import NUMPY_TYPES, round_bf16
 from taskmap.ir.interp.run import interpret
-from taskmap.ir.nodes import Buffer, Expr, ExprLike, Kernel, LoopKind, Scope, Var
+from taskmap.ir.nodes import Buffer, Expr, ExprLike, GpuLaunch, Kernel, LoopKind, Scope, Var
 from taskmap.ir.types import ALL_DTYPES, DType, bf16, boolean, f16, f32, f64, i8, i32, i64, u8
 from taskmap.ir.workers import BLOCKS, THREAD
 
@@ -46,7 +46,7 @@ rng = np.random.default_rng(7)
 def make(inputs: list[Buffer], output: Buffer, write: Callable[[Builder], None], **launch: Any) -> Kernel:
     b = Builder()
     write(b)
-    return replace(Kernel("k", (*inputs, output), (output,), (), b.body()), **launch)
+    return Kernel("k", (*inputs, output), (output,), (), b.body(), GpuLaunch(**launch) if launch else None)
 
 
 def elementwise(dtype: DType, out: DType, value: Callable[[Expr, Expr], ExprLike], a: Any, b: Any) -> Any:

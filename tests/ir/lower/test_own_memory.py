@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ from taskmap.ir.errors import SimulationError, VerifyError
 from taskmap.ir.interp.run import interpret
 from taskmap.ir.isa.table import instruction_named
 from taskmap.ir.lower.pipeline import lower
-from taskmap.ir.nodes import Buffer, Intrinsic, Kernel, Scope, Var
+from taskmap.ir.nodes import Buffer, GpuLaunch, Intrinsic, Kernel, Scope, Var
 from taskmap.ir.printer import print_kernel
 from taskmap.ir.types import f32, i32
 from taskmap.ir.verify.rules import RULES, flaws, verify
@@ -46,8 +45,8 @@ def total(*, cleared: bool = True) -> Kernel:
             if cleared:
                 operands = (load(counters, (1,)), const(0, i32))
                 b.evaluate(Intrinsic(instruction_named("atomic_exch_i32"), operands, i32, 1))
-    body, grid = b.body(), (BLOCK_COUNT,)
-    return Kernel("total", (x, y), (y,), (), body, grid, 32, workspace=(parts,), counters=(counters,))
+    launch = GpuLaunch((BLOCK_COUNT,), 32, workspace=(parts,), counters=(counters,))
+    return Kernel("total", (x, y), (y,), (), b.body(), launch)
 
 
 X = np.arange(1, 1 + BLOCK_COUNT, dtype=np.float32)
@@ -85,7 +84,9 @@ def test_it_is_part_of_the_text_the_symbol_and_the_record() -> None:
     assert "own parts: f32[5]" in print_kernel(kernel)
     assert "counters counters: i32[2]" in print_kernel(kernel)
     source = generate(lower(kernel))
-    larger = generate(lower(replace(kernel, workspace=(*kernel.workspace, Buffer("more", f32, (4,))))))
+    assert kernel.launch is not None
+    workspace = (*kernel.launch.workspace, Buffer("more", f32, (4,)))
+    larger = generate(lower(kernel.launched(workspace=workspace)))
     assert larger.symbol != source.symbol
     assert source_from(json.loads(json.dumps(record_of(source)))) == source
 
@@ -96,11 +97,10 @@ def test_it_is_part_of_the_text_the_symbol_and_the_record() -> None:
         ({"counters": (Buffer("c", f32, (2,)),)}, "are not i32"),
         ({"workspace": (Buffer("w", f32, (Var("n"),)),)}, "is not global memory of a fixed size"),
         ({"workspace": (Buffer("w", f32, (4,), Scope.SHARED),)}, "is not global memory of a fixed size"),
-        ({"workspace": (Buffer("w", f32, (4,)),), "grid": (), "threads": 0}, "which only GPU launches have"),
     ],
 )
 def test_invalid_workspace_and_counters(wrong: dict[str, object], why: str) -> None:
-    plain = Kernel("plain", (), (), (), (), grid=(1,), threads=32)
+    plain = Kernel("plain", (), (), (), (), GpuLaunch((1,), 32))
     assert not list(flaws(plain, RULES))
-    found = [f.why for _, f in flaws(replace(plain, **wrong), RULES)]  # type: ignore[arg-type]  # fields of a kernel
+    found = [f.why for _, f in flaws(plain.launched(**wrong), RULES)]
     assert any(why in text for text in found), found

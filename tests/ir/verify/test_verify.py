@@ -27,6 +27,7 @@ from taskmap.ir.nodes import (
     Evaluate,
     Expr,
     For,
+    GpuLaunch,
     If,
     Intrinsic,
     Invoke,
@@ -66,8 +67,8 @@ def cpu(*body: Stmt, **changes: Any) -> Kernel:
     return replace(Kernel("k", (X, Y, SYMBOLIC), (Y,), (N,), body), **changes)
 
 
-def gpu(*body: Stmt, threads: int = 32, **changes: Any) -> Kernel:
-    return cpu(*body, grid=(4,), threads=threads, **changes)
+def gpu(*body: Stmt, outputs: tuple[Buffer, ...] = (Y,), threads: int = 32, **launch: Any) -> Kernel:
+    return cpu(*body, outputs=outputs, launch=GpuLaunch(launch.pop("grid", (4,)), threads, **launch))
 
 
 def store(value: Expr, *at: Expr) -> Stmt:
@@ -131,9 +132,9 @@ BROKEN: list[tuple[str, str, Kernel]] = [
     ("tensor maps", "not an argument", gpu(Allocate(TILE), Invoke(LOAD_TENSOR, (TILE_ROW, MAP, TILE_ROW, ONE, ONE)))),
     ("launch", "a cluster of 32 blocks", gpu(cluster=(32,))),
     ("outputs", "input written by an instruction", gpu(Invoke(RED, (ROW, X[0, 0])))),
-    ("launch", "grid without threads", cpu(grid=(4,))),
-    ("launch", "threads without grid", cpu(threads=32)),
-    ("launch", "four dimensions", cpu(grid=(1, 1, 1, 1), threads=32)),
+    ("launch", "grid without threads", gpu(threads=0)),
+    ("launch", "threads without grid", gpu(grid=())),
+    ("launch", "four dimensions", gpu(grid=(1, 1, 1, 1))),
     ("definitions", "parameter twice", cpu(buffers=(X, Y, X))),
     ("definitions", "size that is no parameter", cpu(dims=())),
     ("definitions", "unknown variable", cpu(store(cast(P, f32)))),

@@ -50,10 +50,11 @@ def test_keys_shared_by_blocks(queries: int, heads: int, shared: int, split: int
     case = decode(heads=heads, shared=shared, queries=queries)
     kernel = schedule_attention(case.task, cuda(), replace(SPLIT, split=split))
     assert kernel is not None
+    assert kernel.launch is not None
     rows = queries * heads // shared if queries < 16 else queries
     groups = shared if queries < 16 else heads
-    assert kernel.grid == (2 * groups * -(-rows // 16) * split,)
-    assert len(kernel.counters) == (split > 1)
+    assert kernel.launch.grid == (2 * groups * -(-rows // 16) * split,)
+    assert len(kernel.launch.counters) == (split > 1)
     check_kernel(case, kernel, LOOSE)
 
 
@@ -116,7 +117,8 @@ def test_decoding_fills_the_gpu_and_reads_keys_once() -> None:
     assert isinstance(config, AttentionConfig)
     kernel = schedule_attention(t.task, target)
     assert kernel is not None
-    (blocks,) = kernel.grid
+    assert kernel.launch is not None
+    (blocks,) = kernel.launch.grid
     assert isinstance(blocks, int)
     assert blocks >= 2 * target.cores
     assert blocks == 8 * config.split
