@@ -22,10 +22,10 @@ demo: $(VENV)/.base
 
 # Two workers, because one test often waits for a compiler. They share the cores, so a thread that waits must not spin.
 test: $(VENV)/.test
-	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n $(or $(TEST_WORKERS),2) $(PYTEST_ARGS)
+	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest --dist=worksteal -n $(or $(TEST_WORKERS),2) $(PYTEST_ARGS)
 
 test-all: $(VENV)/.test
-	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest --long -n $(or $(TEST_WORKERS),2) $(PYTEST_ARGS)
+	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest --long --dist=worksteal -n $(or $(TEST_WORKERS),2) $(PYTEST_ARGS)
 
 lint: $(VENV)/.test $(VENV)/.lint
 	$(BIN)/ruff check .

@@ -26,6 +26,9 @@ MOST = 4.0
 ROUNDING = torch.finfo(torch.float32).eps / 2
 """The least that eager's error counts as: it may be smaller by luck, but no result is rounded better than this."""
 
+LONGEST = "inception_v3"
+"""The network that takes longest to compile: three times as long as the next."""
+
 
 @pytest.fixture(autouse=True)
 def fresh_dynamo() -> Iterator[None]:
@@ -34,7 +37,7 @@ def fresh_dynamo() -> Iterator[None]:
     torch.compiler.reset()
 
 
-@pytest.fixture(params=list(MODELS))
+@pytest.fixture(params=[pytest.param(m, marks=pytest.mark.long if m == LONGEST else ()) for m in MODELS])
 def model(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     return name

@@ -16,6 +16,7 @@ from benchmarks.torch_fuzz.generate import generate
 from benchmarks.torch_fuzz.program import Input, Program, script
 from benchmarks.torch_fuzz.reduce import reduce
 from benchmarks.torch_fuzz.worker import Worker
+from taskmap.ir.errors import IndexOutOfRangeError
 
 PROGRAMS = {"cpu": 16, "cuda-sim": 6}
 
@@ -176,6 +177,22 @@ def test_an_error_is_pytorchs_own_if_a_backend_of_its_own_fails_alike(monkeypatc
     monkeypatch.setattr(checking, "_other", lambda f, p, backend: (wrong if backend == second else right)(f, p, ""))
     monkeypatch.setattr(checking, "_taskmap", wrong)
     assert check(PROGRAM, "cpu").kind == "value"
+
+
+def test_an_index_out_of_range_is_one_error_in_any_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(error: Exception) -> Any:
+        def fails(inputs: list[Any], out: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+            raise error
+
+        return _with(fails)
+
+    theirs = failing(RuntimeError("index 1 is out of bounds for dimension 0 with size 1"))
+    monkeypatch.setattr(checking, "_taskmap", failing(IndexOutOfRangeError("index out of range in add_gather")))
+    monkeypatch.setattr(checking, "_other", lambda f, p, backend: theirs(f, p, ""))
+    assert check(PROGRAM, "cpu").kind == "PyTorch's own"
+    other = failing(RuntimeError("memory is written twice"))
+    monkeypatch.setattr(checking, "_other", lambda f, p, backend: other(f, p, ""))
+    assert check(PROGRAM, "cpu").kind == "error"
 
 
 def test_layouts_of_shapes_that_depend_on_values_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,7 +37,7 @@ _MEANING: dict[type, tuple[str, ...]] = {
     Var: ("dtype", "lanes"),
     Task: ("inputs", "stages", "outputs", "dims", "anchor"),
     Stage: ("out", "axes", "body", "label", "attrs"),
-    Kernel: ("buffers", "outputs", "dims", "body", "grid", "threads", "cluster", "min_blocks", "maps"),
+    Kernel: ("buffers", "outputs", "dims", "body", "launch"),
     TensorMap: ("buffer", "box", "swizzle", "tensor"),
 }
 _BINDS: dict[type, Callable[[Any], Iterable[Var]]] = {

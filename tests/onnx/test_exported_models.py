@@ -45,8 +45,8 @@ def rival(
 
 
 LONGEST = "inception_v3"
-"""Exporting and compiling it takes a third of the time, so it runs only where ONNX Runtime is installed."""
-NAMES = [n for n in MODELS if n != LONGEST or find_spec("onnxruntime") is not None]
+"""Exporting and compiling it takes a third of the time."""
+NAMES = [pytest.param(n, marks=pytest.mark.long if n == LONGEST else ()) for n in MODELS]
 
 
 @pytest.mark.parametrize("name", NAMES)
