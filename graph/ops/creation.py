@@ -8,10 +8,11 @@ from taskmap.graph.build import define
 from taskmap.graph.nodes import Node
 from taskmap.graph.ops.pointwise import number
 from taskmap.graph.ops.promotion import Scalar, scalar_type
+from taskmap.ir.analysis import polynomial as poly
 from taskmap.ir.construct import cast, const, eq, select
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Dim, Expr
-from taskmap.ir.types import DType, f64
+from taskmap.ir.types import DType, f64, i64
 
 
 def full(shape: Sequence[Dim], value: Scalar, dtype: DType | None = None) -> Node:
@@ -36,6 +37,14 @@ def arange(start: Scalar, length: Dim, step: Scalar, dtype: DType) -> Node:
         return number(start, wide) + cast(i, wide) * number(step, wide)
 
     return define("arange", [], (length,), lambda: element, dtype)
+
+
+def arange_of(x: Node) -> tuple[int, int] | None:
+    """(first number, step) of an arange of i64, None for any other node."""
+    if x.op != "arange" or x.define is None or x.dtype != i64:
+        return None
+    (axis,), terms = x.define.axes, poly.to_poly(x.define.body)
+    return (terms.get((), 0), terms.get((axis,), 0)) if set(terms) <= {(), (axis,)} else None
 
 
 def eye(rows: Dim, columns: Dim, dtype: DType) -> Node:

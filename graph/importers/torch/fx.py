@@ -169,6 +169,8 @@ class _Reader:
         entry = ATEN.entries.get(name)
         if entry is None:
             raise UnsupportedError("no taskmap operator")
+        if entry.first_only and any(user.target is not operator.getitem or user.args[1] for user in node.users):
+            raise UnsupportedError("a result other than the first is read")
         self._refuse(node, value, entry)
         args, kwargs = self._positional(node)
         arguments = [self._argument(a) for a in args]

@@ -32,12 +32,14 @@ class Out:
 @dataclass(frozen=True, slots=True)
 class AtenEntry:
     """A lowering. ``wants_out``: it takes the results' descriptions first; ``empty``: it accepts empty tensors;
-    ``moves``: it only moves and converts elements, which may therefore be eight-bit floats."""
+    ``moves``: it only moves and converts elements, which may therefore be eight-bit floats; ``first_only``: it makes
+    only the first result, so it serves calls of which no other is read."""
 
     function: Callable[..., Any]
     wants_out: bool = False
     empty: bool = False
     moves: bool = False
+    first_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ class Table:
     entries: dict[str, AtenEntry] = field(default_factory=dict)
 
     def lowering(
-        self, *names: str, out: bool = False, empty: bool = False, moves: bool = False
+        self, *names: str, out: bool = False, empty: bool = False, moves: bool = False, first_only: bool = False
     ) -> Callable[[Function], Function]:
         """Registers the decorated function for each of ``names``. An overload has exactly one lowering."""
 
@@ -55,7 +57,7 @@ class Table:
             for name in names:
                 if name in self.entries:
                     raise GraphError(f"{name} has two lowerings")
-                self.entries[name] = AtenEntry(function, out, empty, moves)
+                self.entries[name] = AtenEntry(function, out, empty, moves, first_only)
             return function
 
         return register
