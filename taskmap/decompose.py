@@ -19,9 +19,9 @@ from taskmap.ir.types import TensorType
 from taskmap.kernels.parameter import param
 
 __all__ = [
-    "BLOCK", "CORE", "FRAGMENT", "GLOBAL", "KERNEL", "LANES", "LOCAL", "QUAD_PAIR", "REGISTER", "SHARED", "THREAD",
-    "WARP", "WARPGROUP", "Compute", "Init", "Level", "MatMul", "Move", "Reduce", "Scope", "Strategy", "Task", "dim",
-    "param", "reduced", "stage", "tensor",
+    "BLOCK", "CLUSTER", "CORE", "FRAGMENT", "GLOBAL", "KERNEL", "LANES", "LOCAL", "QUAD_PAIR", "REGISTER", "SHARED",
+    "THREAD", "WARP", "WARPGROUP", "Compute", "Init", "Level", "MatMul", "Move", "Reduce", "Scope", "Strategy", "Task",
+    "dim", "param", "reduced", "stage", "tensor",
 ]  # fmt: skip
 
 
@@ -32,6 +32,8 @@ def tensor(name: str, type: TensorType) -> Buffer:
 
 KERNEL = Level.KERNEL
 """All workers of a kernel."""
+CLUSTER = Level.CLUSTER
+"""Blocks of threads that run together, and write to each other's shared memory."""
 BLOCK = Level.BLOCK
 """A block of threads of a GPU."""
 WARPGROUP = Level.WARPGROUP

@@ -15,6 +15,7 @@ In reading order:
     emit, copies, pipeline    its statements: of products, of copies, of copies fetched ahead
     grid, sums   the tiles of blocks, and the sums that workers share
     specialize   warpgroups with different roles: one fetches, the others multiply
+    multicast    blocks of a cluster that fetch for each other
     stage_leaves    the elements of stages
     views        the place of an operand's part in its buffer
     barriers     barriers between accesses to shared memory

@@ -10,15 +10,17 @@ from typing import cast as typed
 from taskmap.ir.algebra.mapping import TaskMapping
 from taskmap.ir.construct import ceil_div, static_size
 from taskmap.ir.decompose.levels import HELD, SCOPE_NAMES, Level
+from taskmap.ir.decompose.multicast import blocks_of_cluster, sharing
 from taskmap.ir.decompose.ownership import with_leading_dims
 from taskmap.ir.decompose.refusal import refusal
 from taskmap.ir.decompose.steps import AccumulateStep, Cut, MoveStep, SplitStep, TileStep, Tree
 from taskmap.ir.expressions import Dim, Scope
 
+_LINES = 8
 T = TypeVar("T")
 R = TypeVar("R", bound=Tree)
-MOST_THREADS = 1024
-"""The threads of the largest block."""
+MOST_THREADS, MOST_BLOCKS = 1024, 8
+"""The threads of the largest block, and the blocks of the largest cluster that every GPU with clusters has."""
 
 
 def unfinished(tree: Tree, word: str) -> None:
@@ -106,9 +108,10 @@ def workers(tree: Tree, step: TileStep, level: Level) -> None:
             word, tree, "a kernel is made of blocks of threads, or on a CPU of cores.",
             f".tile(...).to(BLOCK) first; then tile the block's spec to {level.name}.",
         )  # fmt: skip
-    if level is Level.CLUSTER:
-        why = f"workers of the level {level.name} are not lowered yet."
-        raise refusal(word, tree, why, "Use BLOCK, WARPGROUP, WARP or THREAD.")
+    outer = tree.steps[-2] if len(tree.steps) > 1 else None
+    if above is Level.CLUSTER and (level is not Level.BLOCK or getattr(outer, "level", None) is not Level.CLUSTER):
+        why = "the tile of a cluster is divided among its blocks at once."
+        raise refusal(word, tree, why, "Write .tile(...).to(BLOCK) directly after to(CLUSTER).")
     if level is Level.QUAD_PAIR and (above is not Level.WARP or tree.spec.kind != "matmul"):
         why = "quad-pairs divide the product of one warp, which executes it in one instruction."
         raise refusal(word, tree, why, "Tile a product to WARP first.")
@@ -119,6 +122,9 @@ def workers(tree: Tree, step: TileStep, level: Level) -> None:
 
 def _fits(tree: Tree, step: TileStep, level: Level, word: str) -> None:
     count, above = count_of(step), step.before.level
+    if above is Level.CLUSTER and (count or 0) > MOST_BLOCKS:
+        why = f"it takes {count} blocks; a cluster has at most {MOST_BLOCKS}."
+        raise refusal(word, tree, why, "Choose larger tiles of blocks, or a smaller one of the cluster.")
     if count is None or level in (Level.BLOCK, Level.CORE):
         return
     room = above.threads // level.threads if above.threads and level.threads else 0
@@ -159,7 +165,7 @@ def split_sum(tree: Tree, step: TileStep, n: Any, word: str) -> Dim:
         raise refusal(word, tree, "workers share the sums of products.", "Reduce a stage by warps instead.")
     if step.persistent:
         persistent(tree, replace(step, parts=n))
-    if name is Level.BLOCK:
+    if name is Level.BLOCK and above is Level.KERNEL:
         return ceil_div(spec.extent(spec.summed), n)
     if name is None or above is not Level.BLOCK:
         whose = f"the tiles of a {above.value.lower()} are " + (f"given to {name.name}" if name else "made in order")
@@ -178,8 +184,8 @@ def split_sum(tree: Tree, step: TileStep, n: Any, word: str) -> Dim:
 
 def persistent(tree: Tree, step: TileStep) -> None:
     """Blocks can take the tiles in turns."""
-    if step.before.level is not Level.KERNEL or step.level is not Level.BLOCK:
-        raise refusal("persistent()", tree, "only blocks take tiles in turns.", "Write it after to(BLOCK).")
+    if step.before.level is not Level.KERNEL or step.level not in (Level.BLOCK, Level.CLUSTER):
+        raise refusal("persistent()", tree, "only blocks take tiles in turns.", "Write it after the first to(BLOCK).")
     if step.parts > 1:
         why = "the last block of a tile adds up what the others have, so none can go on to its next tile."
         raise refusal("persistent()", tree, why, "Leave out persistent(), or split_sum.")
@@ -322,6 +328,23 @@ def prefetch(tree: Tree, stages: Any) -> None:
         )  # fmt: skip
 
 
+def multicast(tree: Tree, step: MoveStep, workers: Level, word: str) -> None:
+    """Several blocks of a cluster use the same part, and each can fetch whole lines of it."""
+    block, operand = blocks_of_cluster(tree), step.after.operand(step.name)
+    assert operand is not None
+    if workers is not Level.CLUSTER or block is None or not block.fetched or step.stages == 1:
+        why = "only a warpgroup that fetches for a block of a cluster sends parts to its other blocks."
+        way_out = "Use to(CLUSTER), to(BLOCK), specialize(WARPGROUP, 'fetch') and prefetch(stages) before it."
+        raise refusal(word, tree, why, way_out)
+    count, rows = sharing(block, operand.axes), static_size(step.after.shape(operand)[-2]) or 0
+    if count == 1:
+        why = f"no two blocks of a cluster use the same part of {step.name}."
+        raise refusal(word, tree, why, f"Give the cluster a tile that is larger along an axis that {step.name} lacks.")
+    if rows % (_LINES * count):
+        why = f"{count} blocks would fetch {rows} rows of {step.name} in shares that are no multiples of {_LINES}."
+        raise refusal(word, tree, why, f"Choose tiles with a multiple of {_LINES * count} rows.")
+
+
 def specialized(tree: Tree, step: TileStep, workers: Level, role: str, word: str) -> None:
     """A warpgroup of each block can fetch."""
     if step.level is not Level.BLOCK:
@@ -334,5 +357,5 @@ def specialized(tree: Tree, step: TileStep, workers: Level, role: str, word: str
 def group(tree: Tree, step: TileStep, rows: Any) -> None:
     """Blocks can be grouped."""
     count(tree, rows, 1, f"group({rows})")
-    if step.level is not Level.BLOCK:
+    if step.before.level is not Level.KERNEL or step.level not in (Level.BLOCK, Level.CLUSTER):
         raise refusal(f"group({rows})", tree, "only the tiles of blocks are grouped.", "Write it after to(BLOCK).")

@@ -10,6 +10,7 @@ DoneStep                the instruction, or a spec for lowering
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -22,6 +23,7 @@ from taskmap.ir.decompose.barriers import Stages
 from taskmap.ir.decompose.copies import CopyEmitter, layout_of, strides_in_shared
 from taskmap.ir.decompose.grid import Grid, order_of, unravel
 from taskmap.ir.decompose.levels import HELD, Level
+from taskmap.ir.decompose.multicast import counts_of
 from taskmap.ir.decompose.ownership import owner_of, without_dims
 from taskmap.ir.decompose.pipeline import pipelined, steps_of_pipeline
 from taskmap.ir.decompose.refusal import refusal
@@ -35,7 +37,7 @@ from taskmap.ir.decompose.views import OperandView
 from taskmap.ir.isa.entry import Place
 from taskmap.ir.isa.table import instruction_named
 from taskmap.ir.types import f32, f64, i32
-from taskmap.ir.workers import THREAD
+from taskmap.ir.workers import BLOCKS, THREAD
 
 Views = dict[str, OperandView]
 
@@ -64,10 +66,8 @@ class Emitter:
     def step(self, n: int, views: Views) -> None:
         """The steps from number ``n`` on, with the operands at ``views``."""
         step = self.tree.steps[n]
-        if isinstance(step, TileStep) and step.fetched and step.persistent:
-            specialized(self, n, views, lambda body: self.tile(step, views, body))
-        elif isinstance(step, TileStep) and step.fetched:
-            self.tile(step, views, lambda inner: specialized(self, n, inner, lambda body: body(inner)))
+        if isinstance(step, TileStep) and step.level in (Level.BLOCK, Level.CLUSTER):
+            self.blocks(n, step, views)
         elif isinstance(step, TileStep):
             self.tile(step, views, lambda inner: self.step(n + 1, inner))
         elif isinstance(step, SplitStep):
@@ -99,6 +99,23 @@ class Emitter:
 
     # Loops
 
+    def blocks(self, n: int, step: TileStep, views: Views) -> None:
+        """The steps from number ``n`` on, which gives tiles to blocks, or to clusters that divide them."""
+        inner = self.tree.steps[n + 1] if step.level is Level.CLUSTER else step
+        assert isinstance(inner, TileStep)
+        if inner is not step:
+            self.grid.cluster, n = math.prod(counts_of(inner).values()), n + 1
+
+        def each(body: Callable[[Views], None]) -> None:
+            self.tile(step, views, body if inner is step else lambda outer: self.tile(inner, outer, body))
+
+        if not inner.fetched:
+            each(lambda mine: self.step(n + 1, mine))
+        elif step.persistent:
+            specialized(self, n, views, each)
+        else:
+            each(lambda mine: specialized(self, n, mine, lambda body: body(mine)))
+
     def tile(self, step: TileStep, views: Views, body: Callable[[Views], None]) -> None:
         """The tiles of a step, each with ``body``."""
         counts = {c.axis: ceil_div(c.stride or step.before.extent(c.axis), c.width) for c in step.cuts}
@@ -109,7 +126,9 @@ class Emitter:
                 body(_tiled(step, views, dict(zip(order, at, strict=True))))
         elif step.level is Level.QUAD_PAIR:
             body(views)  # a warp executes the products of its quad-pairs at once
-        elif step.level is Level.BLOCK:
+        elif step.before.level is Level.CLUSTER:
+            body(_tiled(step, views, unravel(BLOCKS[0] % self.grid.cluster, counts, order)))
+        elif step.level in (Level.BLOCK, Level.CLUSTER):
             with self.grid.tiles(self.b, step, counts) as where:
                 self.share = share_of(self.b, self.tree, step, self.grid)
                 body(_tiled(step, views, where))

@@ -3,6 +3,7 @@
 tile(64, 64).to(BLOCK)     a block for each tile, numbered by rows, by columns, or in groups of rows
 .split_sum(4)              four blocks for each tile; number // tiles is the part of its sum
 .persistent()              a block for each multiprocessor, which takes tiles in turns
+to(CLUSTER)                the same with clusters of neighbouring blocks
 """
 
 from __future__ import annotations
@@ -21,34 +22,41 @@ from taskmap.ir.workers import BLOCKS, MULTIPROCESSORS
 @dataclass(slots=True)
 class Grid:
     """The blocks of a kernel. shape: their number in each dimension. tile, part: the numbers of the running block's
-    tile and of its part of the sum. turn: the number of tiles that the block has done."""
+    tile and of its part of the sum. turn: the number of tiles that the block has done. cluster: the blocks that
+    share a tile of this step."""
 
     shape: list[ir.Dim] = field(default_factory=list)
     tile: ir.Expr = field(default_factory=lambda: index(0))
     part: ir.Expr = field(default_factory=lambda: index(0))
     turn: ir.Expr = field(default_factory=lambda: index(0))
+    cluster: int = 1
+    is_persistent: bool = False
 
     @contextmanager
     def tiles(self, b: Builder, step: TileStep, counts: dict[str, ir.Dim]) -> Iterator[dict[str, ir.Expr]]:
         """The position of each tile of the running block, along the axes of ``counts``: the body may be a loop's."""
         order = order_of(step)
         long = [a for a in order if static_size(counts[a]) != 1]
-        if not (step.group or step.parts > 1 or step.persistent) and len(long) <= len(BLOCKS):
+        linear = step.group or step.parts > 1 or step.persistent or self.cluster > 1
+        if not linear and len(long) <= len(BLOCKS):
             # Neighbouring blocks differ in the fastest axis.
             self.shape += [counts[a] for a in reversed(long)] or [1]
             at = dict(zip(reversed(long), BLOCKS, strict=False))
             yield {a: at.get(a, index(0)) for a in order}
             return
         tiles = product([counts[a] for a in order])
+        number = BLOCKS[0] // self.cluster
         if step.persistent:
-            self.shape = [MULTIPROCESSORS]
-            mine = b.let("tiles", (index(tiles) + (MULTIPROCESSORS - 1) - BLOCKS[0]) // MULTIPROCESSORS)
+            self.is_persistent = True
+            workers = MULTIPROCESSORS // self.cluster
+            self.shape = [workers * self.cluster]
+            mine = b.let("tiles", (index(tiles) + (workers - 1) - number) // workers)
             with b.loop("turn", mine, unroll=1) as self.turn:
-                self.tile = b.let("tile", self.turn * MULTIPROCESSORS + BLOCKS[0])
+                self.tile = b.let("tile", self.turn * workers + number)
                 yield grouped(b, step, counts, self.tile) if step.group else unravel(self.tile, counts, order)
             return
-        self.shape.append(product([tiles, step.parts]))
-        self.tile = BLOCKS[0]
+        self.shape.append(product([tiles, step.parts * self.cluster]))
+        self.tile = number
         if step.parts > 1:
             self.part, self.tile = b.let("part", BLOCKS[0] // tiles), b.let("tile", BLOCKS[0] % tiles)
         yield grouped(b, step, counts, self.tile) if step.group else unravel(self.tile, counts, order)

@@ -26,7 +26,7 @@ from taskmap.ir.lower.flatten import span
 from taskmap.ir.visit import walk_exprs, walk_stmts
 
 _SHARED_BYTES = 227 << 10
-_REGISTERS = 255
+_REGISTERS, _REGISTERS_OF_BLOCK = 255, 1 << 16
 
 
 def kernel_of(tree: Tree, name: str, sizes: Mapping[str, int]) -> ir.Kernel:
@@ -62,9 +62,10 @@ def kernel_on(tree: Tree, name: str, buffers: Mapping[str, ir.Buffer], computed:
 
 
 def _launch(emitter: Emitter) -> ir.GpuLaunch:
-    ring = emitter.ring
+    ring, cluster = emitter.ring, emitter.grid.cluster
     return ir.GpuLaunch(
-        tuple(emitter.grid.shape), emitter.threads + (FETCHING if ring else 0), maps=ring.maps if ring else (),
+        tuple(emitter.grid.shape), emitter.threads + (FETCHING if ring else 0), (cluster,) if cluster > 1 else (),
+        maps=ring.maps if ring else (),
         workspace=tuple(emitter.workspace), counters=tuple(emitter.counters),
     )  # fmt: skip
 
@@ -121,6 +122,10 @@ def _check_memory(tree: Tree, kernel: ir.Kernel) -> None:
             "kernel()", tree, f"each thread holds {sum(held.values())} registers ({parts}); it has {_REGISTERS}.",
             "Choose smaller tiles, or give them to more threads.",
         )  # fmt: skip
+    threads = block_threads(tree)
+    if sum(held.values()) * threads >= _REGISTERS_OF_BLOCK:
+        why = f"{threads} threads hold {sum(held.values())} registers each, and a block has {_REGISTERS_OF_BLOCK}."
+        raise refusal("kernel()", tree, why, "Choose smaller tiles of blocks.")
 
 
 def _bytes(b: ir.Buffer) -> int:

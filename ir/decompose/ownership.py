@@ -26,7 +26,7 @@ _WIDEST = 16
 def block_threads(tree: Tree) -> int:
     """The threads of a block: the workers of the spec itself, its copies aside; 0 for a CPU."""
     tiles = [s for s in tree.steps if isinstance(s, TileStep) and s.level is not None]
-    below = [s for s in tiles if s.level not in (Level.BLOCK, Level.CORE, Level.LANES)]
+    below = [s for s in tiles if s.level not in (Level.CLUSTER, Level.BLOCK, Level.CORE, Level.LANES)]
     if any(s.level is Level.CORE for s in tiles):
         return 0
     total = below[-1].level.threads if below and below[-1].level else 1

@@ -20,6 +20,7 @@ from taskmap.ir.construct import as_expr, cast, const, eq, index, load, static_s
 from taskmap.ir.decompose.copies import CopyEmitter
 from taskmap.ir.decompose.grid import Grid
 from taskmap.ir.decompose.levels import Level
+from taskmap.ir.decompose.multicast import ClusterPartition, blocks_of_cluster, partition_of
 from taskmap.ir.decompose.pipeline import Steps
 from taskmap.ir.decompose.refusal import refusal
 from taskmap.ir.decompose.steps import AccumulateStep, MoveStep, SplitStep, TileStep, Tree
@@ -27,7 +28,7 @@ from taskmap.ir.decompose.views import OperandView
 from taskmap.ir.isa.table import instruction_named
 from taskmap.ir.lower.flatten import strides_of
 from taskmap.ir.types import i32, i64
-from taskmap.ir.workers import MULTIPROCESSORS, THREAD
+from taskmap.ir.workers import THREAD
 
 Views = dict[str, OperandView]
 FETCHING = 128
@@ -38,13 +39,17 @@ _REGISTERS, _FETCHERS = 1 << 16, 40
 
 @dataclass(frozen=True, slots=True)
 class Ring:
-    """Stages that a warpgroup fills. full, empty: their mbarriers. maps: of the operands that TMA copies, by name."""
+    """Stages that a warpgroup fills. full, empty: their mbarriers. by_tma: the maps of the operands that TMA copies.
+    readers: the blocks of the cluster that use what this block fetches. sent: the blocks that fetch an operand
+    together, by its name."""
 
     stages: int
     full: ir.Buffer
     empty: ir.Buffer
     placed: Mapping[str, OperandView]
     by_tma: Mapping[str, ir.TensorMap]
+    readers: int
+    sent: Mapping[str, ClusterPartition]
 
     @property
     def maps(self) -> tuple[ir.TensorMap, ...]:
@@ -69,9 +74,9 @@ def specialized(e: RingSteps, n: int, views: Views, each_tile: Callable[[Callabl
     with b.when(THREAD < 1):
         for stage in range(ring.stages):
             _barrier(b, ring.full, index(stage), "init", by_tma + by_threads * FETCHING // _WARP)
-            _barrier(b, ring.empty, index(stage), "init", e.threads // _WARP)
+            _barrier(b, ring.empty, index(stage), "init", e.threads // _WARP * ring.readers)
         b.invoke(instruction_named("fence_mbarrier_init"))
-    b.barrier()
+    _meet(e)
     moved = groups > 1 and not by_threads
     each = _REGISTERS // (e.threads + FETCHING) // 8 * 8
     with b.when(groups > THREAD // FETCHING):
@@ -84,6 +89,17 @@ def specialized(e: RingSteps, n: int, views: Views, each_tile: Callable[[Callabl
             b.invoke(instruction_named("setmaxnreg_dec"), as_expr(_FETCHERS))
         with b.when(True if by_threads else eq(THREAD, e.threads)):
             each_tile(lambda inner: _fetch(e, split, ahead, inner))
+    if ring.readers > 1:  # a block's memory must last while others write it
+        _meet(e)
+
+
+def _meet(e: RingSteps) -> None:
+    """All threads of the block, or of the cluster if its blocks fetch for each other, wait for each other."""
+    if e.ring is None or e.ring.readers == 1:
+        e.b.barrier()
+        return
+    e.b.invoke(instruction_named("cluster_arrive"))
+    e.b.invoke(instruction_named("cluster_wait"))
 
 
 def _fetched(tree: Tree, n: int) -> tuple[SplitStep, list[MoveStep]]:
@@ -116,7 +132,8 @@ def _fetched(tree: Tree, n: int) -> tuple[SplitStep, list[MoveStep]]:
 def _open(e: RingSteps, split: SplitStep, ahead: Sequence[MoveStep], views: Views) -> Ring:
     """Shared memory for the stages, with its barriers."""
     b, stages = e.b, ahead[0].stages
-    placed, maps = {}, {}
+    placed, maps, sent = {}, {}, {}
+    block = blocks_of_cluster(e.tree)
     for s in ahead:
         operand = s.after.operand(s.name)
         assert operand is not None
@@ -140,11 +157,14 @@ def _open(e: RingSteps, split: SplitStep, ahead: Sequence[MoveStep], views: View
         placed[s.name] = OperandView.whole(buffer, operand.axes, there, [index(0)])
         plain = s.by is None and len(s.how.steps) == 1  # a decomposition is for threads
         if plain and not views[s.name].computed and _has_boxes(e.tree, views[s.name].buffer, rows):
+            if s.multicast and block is not None:
+                sent[s.name] = partition_of(block, operand.axes)
+                rows //= sent[s.name].count
             box = (*[1] * (views[s.name].buffer.rank - 2), rows, line)
             maps[s.name] = ir.TensorMap(f"map_{s.name}", views[s.name].buffer, box, _LINE)
     full, empty = (b.allocate(name, i64, (stages,), ir.Scope.SHARED) for name in ("full", "empty"))
     e.stages.guarded |= {full, empty}
-    return Ring(stages, full, empty, placed, maps)
+    return Ring(stages, full, empty, placed, maps, e.grid.cluster if sent else 1, sent)
 
 
 def _has_boxes(tree: Tree, buffer: ir.Buffer, rows: int) -> bool:
@@ -200,12 +220,17 @@ def _boxes(b: Builder, ring: Ring, name: str, part: OperandView, stage: ir.Expr)
     *_, rows, line = boxed.box
     columns = static_size(to.shape[-1]) or 0
     starts = [v.at(index(0)) for v in part.axes if v is not None]
+    shared = ring.sent.get(name)
+    first = shared.number * rows if shared else index(0)
     for box in range(columns // line):
-        at = [*starts[:-1], starts[-1] + box * line]
-        given = (cast(as_expr(i), i32) for i in reversed(at))
-        target = ir.Region(to, (stage, index(0), index(box * line)), (1, rows, line))
+        at = [*starts[:-2], starts[-2] + first, starts[-1] + box * line]
+        given = [cast(as_expr(i), i32) for i in reversed(at)]
+        target = ir.Region(to, (stage, first, index(box * line)), (1, rows, line))
         full = region(ring.full, (stage,), (1,))
-        b.invoke(instruction_named(f"tma_load_{len(at)}d"), target, boxed, full, *given)
+        if shared is None:
+            b.invoke(instruction_named(f"tma_load_{len(at)}d"), target, boxed, full, *given)
+        else:
+            b.invoke(instruction_named(f"tma_load_multicast_{len(at)}d"), target, boxed, full, shared.blocks, *given)
 
 
 def multiplied(e: RingSteps, n: int, ahead: Sequence[MoveStep], views: Views) -> None:
@@ -223,18 +248,27 @@ def multiplied(e: RingSteps, n: int, ahead: Sequence[MoveStep], views: Views) ->
         e.step(n + 1 + len(ahead), {**parts, **here})
         b.invoke(instruction_named("wgmma_commit"))
         b.invoke(instruction_named("wgmma_wait"), as_expr(1))
-        with b.when((number > 0) & eq(THREAD % _WARP, 0)):
-            _barrier(b, ring.empty, _turn(e, number + (ring.stages - 1), count)[0], "arrive")
+        _release(e, _turn(e, number + (ring.stages - 1), count)[0], number > 0)
     b.invoke(instruction_named("wgmma_wait"), as_expr(0))
     group = next(s for s in e.tree.steps[n:] if isinstance(s, TileStep) and s.level is Level.WARPGROUP)
     e.tile(group, views, lambda inner: _hold(b, group, inner[group.after.accumulated]))
     with b.when(count > 0):  # a wait in the past ends the block of instructions: sums are read after it
         stage, turn = _turn(e, count - 1, count)
         _barrier(b, ring.full, stage, "wait", turn % 2)
-        if e.grid.shape == [MULTIPROCESSORS]:  # another tile may follow, whose parts need the stage
+        if e.grid.is_persistent:  # another tile may follow, whose parts need the stage
             b.invoke(instruction_named("warp_sync"))
-            with b.when(eq(THREAD % _WARP, 0)):
-                _barrier(b, ring.empty, stage, "arrive")
+            _release(e, stage, as_expr(True))
+
+
+def _release(e: RingSteps, stage: ir.Expr, if_read: ir.Expr) -> None:
+    """A warp has read a stage: all blocks that fill it may do so again."""
+    b, ring, lane = e.b, e.ring, THREAD % _WARP
+    assert ring is not None
+    with b.when(if_read & (eq(lane, 0) if ring.readers == 1 else lane < ring.readers)):
+        if ring.readers == 1:
+            _barrier(b, ring.empty, stage, "arrive")
+        else:
+            _barrier(b, ring.empty, stage, "arrive_remote", lane)
 
 
 def _turn(e: RingSteps, number: ir.Expr, count: ir.Dim) -> tuple[ir.Expr, ir.Expr]:

@@ -90,6 +90,7 @@ class MoveStep(_Step):
 
     pad: unused elements after each line. by_columns: lines are columns. swizzle: (bits, base, shift) of a Layout.
     stages: buffers, of which all but one are filled ahead. asynchronous: with cp.async where rows are aligned.
+    multicast: blocks of a cluster that use the same part fetch it together.
     """
 
     name: str
@@ -101,6 +102,7 @@ class MoveStep(_Step):
     swizzle: tuple[int, int, int] | None = None
     stages: int = 1
     asynchronous: bool = False
+    multicast: bool = False
 
     def __str__(self) -> str:
         parts = [f".move({self.name!r}, {self.scope.name}{f', by={self.by}' if self.by else ''})"]
@@ -108,7 +110,8 @@ class MoveStep(_Step):
         parts += [f".pad({self.pad})"] if self.pad else []
         parts += [f".swizzle{self.swizzle}"] if self.swizzle else []
         parts += [f".prefetch({self.stages})"] if self.stages > 1 else []
-        return "".join([*parts, ".asynchronous()" if self.asynchronous else ""])
+        parts += [".asynchronous()"] if self.asynchronous else []
+        return "".join([*parts, ".multicast(CLUSTER)" if self.multicast else ""])
 
 
 @dataclass(frozen=True, slots=True)

@@ -250,6 +250,19 @@ class Primitives:
         step, tree = checks.shared(self._tree(), "asynchronous()")
         return tree._refined(replace(step, asynchronous=True))
 
+    def multicast(self, workers: Level) -> Strategy:
+        """The blocks of a cluster that use the same part of an operand fetch a share of its rows each, for all of them,
+        where TMA fetches it.
+
+        MatMul(m, n, k).tile(256, 128).to(CLUSTER).tile(128, 128).to(BLOCK): both blocks of a cluster use the same b
+        .move("b", SHARED).prefetch(4)                      ->  each block: b[k, n] -> its stage
+        .move("b", SHARED).prefetch(4).multicast(CLUSTER)   ->  block r of 2: half r of b[k, n] -> the stages of both
+        """
+        word = f"multicast({workers.name})"
+        step, tree = checks.shared(self._tree(), word)
+        checks.multicast(tree, step, workers, word)
+        return tree._refined(replace(step, multicast=True))
+
     # Results
 
     def mapping(self, operand: str) -> TaskMapping:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from taskmap.ir.construct import index
+from taskmap.ir.construct import index, static_size
 from taskmap.ir.isa.table import Instruction
 from taskmap.ir.lower.collapse import CollapseLoops
 from taskmap.ir.lower.common_indices import NameIndices
@@ -20,15 +20,16 @@ from taskmap.ir.lower.vectorize import Vectorize
 from taskmap.ir.nodes import Kernel
 from taskmap.ir.target import GpuTarget
 from taskmap.ir.visit import substitute
-from taskmap.ir.workers import MULTIPROCESSORS
+from taskmap.ir.workers import MULTIPROCESSORS, depends_on_multiprocessors
 
 
 def on_multiprocessors(kernel: Kernel, count: int) -> Kernel:
     """The kernel for a GPU with ``count`` multiprocessors."""
-    if kernel.launch is None or MULTIPROCESSORS not in kernel.launch.grid:
+    if kernel.launch is None or not depends_on_multiprocessors(kernel.launch):
         return kernel
-    grid = tuple(count if n is MULTIPROCESSORS else n for n in kernel.launch.grid)
-    return replace(kernel.launched(grid=grid), body=substitute(kernel.body, {MULTIPROCESSORS: index(count)}))
+    known = {MULTIPROCESSORS: index(count)}
+    blocks = substitute(index(kernel.launch.grid[0]), known)
+    return replace(kernel.launched(grid=(static_size(blocks) or blocks,)), body=substitute(kernel.body, known))
 
 
 def gpu_pipeline(target: GpuTarget, table: tuple[Instruction, ...]) -> tuple[KernelPass, ...]:

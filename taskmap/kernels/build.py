@@ -30,7 +30,7 @@ from taskmap.ir.target import Target
 from taskmap.ir.util.lazy import lazily
 from taskmap.ir.verify.rules import verify
 from taskmap.kernels.arguments import Arguments
-from taskmap.kernels.instructions import check_instructions
+from taskmap.kernels.instructions import check_target
 from taskmap.options import Options
 from taskmap.targets.choose import host_target
 from taskmap.trust.compiler import trusted_toolchain
@@ -94,7 +94,7 @@ def _lowered(kernel: Kernel, options: Options, machine: Target, dump: Dump) -> K
     def write(step: str, module: Kernel) -> None:
         dump.write(f"{step}.txt", print_kernel(module))
 
-    check_instructions(kernel, machine)
+    check_target(kernel, machine)
     return lower(kernel, dump_each(write) if dump.wanted else None, machine, verify=options.verify_passes)
 
 

@@ -31,7 +31,7 @@ from taskmap.ir.target import GpuTarget
 from taskmap.ir.verify.rules import verify
 from taskmap.ir.visit import stmt_exprs, walk_exprs, walk_stmts
 from taskmap.kernels.arguments import Arguments
-from taskmap.kernels.instructions import check_instructions
+from taskmap.kernels.instructions import check_target
 from taskmap.options import named_gpu
 
 Array = NDArray[Any]
@@ -123,7 +123,7 @@ def simulate(
         )
     verify(kernel)
     target = named_gpu(gpu)
-    check_instructions(kernel, target)
+    check_target(kernel, target)
     lowered = lower(kernel, target=target)
     source = generate(lowered, target)
     call = Arguments(kernel, "cpu", _ALIGNMENT).bind(tensors, sizes)

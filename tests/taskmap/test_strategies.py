@@ -19,9 +19,11 @@ from taskmap.backend.cuda.toolchain import find_cuda_toolchain
 from taskmap.backend.store.objects import KernelStore
 from taskmap.decompose import Strategy, dim
 from taskmap.ir.errors import ScheduleError
+from taskmap.ir.lower.gpu import on_multiprocessors
 from taskmap.ir.lower.pipeline import lower
 from taskmap.ir.nodes import Kernel
-from taskmap.ir.target import cuda_target
+from taskmap.ir.target import cuda_target, gpu_named
+from taskmap.kernels.instructions import check_target
 
 FOLDER = Path(__file__).parents[2] / "examples" / "strategies"
 ON_CPU = ["cpu_outer_product"]
@@ -34,6 +36,7 @@ EDITS = {
     "epilogues": ("tile(64, 64)", "tile(32, 64)"),
     "hopper": ("tile(128, 128)", "tile(192, 128)"),
     "maxwell": ("tile(64, 32)", "tile(32, 64)"),
+    "persistent_hopper": ("tile(256, 128)", "tile(512, 128)"),
     "mma_large": ("tile(128, 128)", "tile(64, 128)"),
     "mma_small": ("tile(32, 32)", "tile(64, 64)"),
     "quad_pairs": ("tile(16, 32)", "tile(32, 16)"),
@@ -41,6 +44,16 @@ EDITS = {
     "wmma_sample": ("tile(2, 128)", "tile(4, 64)"),
 }
 """Other tile sizes for each strategy: two numbers of its text."""
+
+
+NOT_ON_T4 = {
+    "async_ring": r"which needs cuda:sm_80",
+    "hopper": r"it uses \w+, which needs cuda:sm_80",
+    "mma_large": r"it uses mma_m16n8k16_f16_f32, which needs cuda:sm_80",
+    "mma_small": r"it uses mma_m16n8k16_f16_f32, which needs cuda:sm_80",
+    "persistent_hopper": r"clusters of 2, which need cuda:sm_90",
+    "wmma_sample": r"it needs 139200 bytes of shared memory, and a block has 65536",
+}
 
 
 def strategy(name: str) -> Callable[..., Strategy]:
@@ -68,7 +81,7 @@ def close(a: NDArray[Any], b: NDArray[Any], c: NDArray[Any]) -> None:
 
 
 def simulate(kernel: Kernel, arrays: list[NDArray[Any]], **options: Any) -> taskmap.Simulation:
-    found = taskmap.simulate(kernel, *arrays, seconds=600.0, **options)
+    found = taskmap.simulate(on_multiprocessors(kernel, 4), *arrays, seconds=600.0, **options)
     found.check()
     assert found.deterministic
     close(*arrays)
@@ -102,7 +115,7 @@ def test_batches(name: str) -> None:
 @pytest.mark.parametrize("name", ON_GPU)
 def test_the_assembler_spills_no_register(name: str) -> None:
     """A spill, or wgmma that waits for each product, is an error of the build."""
-    target = cuda_target("sm_90a" if name == "hopper" else "sm_80")
+    target = cuda_target("sm_90a" if "hopper" in name else "sm_80")
     kernel = lower(strategy(name)(1024, 1024, 1024).kernel(), target=target)
     store = KernelStore(suffix=SUFFIX)
     found = compile_cuda([generate(kernel, target)], find_cuda_toolchain(target.isa), store, Counters(), jobs=1)
@@ -163,6 +176,21 @@ def test_a_target_without_the_instruction_is_refused(name: str, gpu: str) -> Non
     with pytest.raises(ScheduleError, match=r"which needs cuda:sm_80") as caught:
         taskmap.simulate(tree.kernel(), *operands(tree, 64, 64, 64), gpu=gpu)
     assert ("leave out asynchronous()" in str(caught.value)) == (name == "async_ring")
+
+
+@pytest.mark.parametrize("gpu", ["T4", "H200"])
+@pytest.mark.parametrize("name", ON_GPU)
+def test_limits_of_targets(name: str, gpu: str) -> None:
+    """A strategy fits a GPU, or is refused with the instruction that it lacks, or the bytes."""
+    target, kernel = gpu_named(gpu), strategy(name)(1024, 1024, 1024).kernel()
+    if gpu == "T4" and name in NOT_ON_T4:
+        with pytest.raises(ScheduleError, match=NOT_ON_T4[name]):
+            check_target(kernel, target)
+        return
+    check_target(kernel, target)
+    source = generate(lower(kernel, target=target), target)
+    assert source.shared_bytes <= target.shared_per_block
+    assert source.threads * 32 <= target.registers_per_sm
 
 
 @pytest.mark.parametrize("gpu", ["T4", "H200"])

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from taskmap.decompose import (
     BLOCK,
+    CLUSTER,
     CORE,
     FRAGMENT,
     GLOBAL,
@@ -19,7 +20,6 @@ from taskmap.decompose import (
     WARP,
     WARPGROUP,
     Compute,
-    Level,
     MatMul,
     Move,
     Reduce,
@@ -108,8 +108,37 @@ def blocks_in_a_loop() -> None:
     MatMul(M, N, K).tile(256, 256).tile(64, 64).to(BLOCK)
 
 
-def level_not_lowered() -> None:
-    MatMul(M, N, K).tile(256, 256).to(Level.CLUSTER)
+def warps_of_a_cluster() -> None:
+    MatMul(M, N, K).tile(256, 256).to(CLUSTER).tile(32, 32).to(WARP)
+
+
+def too_many_blocks_of_a_cluster() -> None:
+    MatMul(M, N, K).tile(256, 256).to(CLUSTER).tile(64, 64).to(BLOCK)
+
+
+def cluster_of_a_cluster() -> None:
+    MatMul(M, N, K).tile(256, 256).to(CLUSTER).tile(128, 128).to(CLUSTER)
+
+
+def multicast_without_a_cluster() -> None:
+    block().split(8).move("a", SHARED).prefetch(2).multicast(CLUSTER)
+
+
+def multicast_of_what_no_other_block_uses() -> None:
+    tree = MatMul(M, N, K, a=f16, b=f16).tile(128, 64).to(CLUSTER).tile(64, 64).to(BLOCK)
+    tree = tree.specialize(WARPGROUP, "fetch").accumulate_in(REGISTER).split(64)
+    tree.move("a", SHARED).prefetch(2).multicast(CLUSTER)
+
+
+def multicast_of_too_few_rows() -> None:
+    tree = MatMul(M, N, K, a=f16, b=f16).tile(512, 64).to(CLUSTER).tile(64, 64).to(BLOCK)
+    tree = tree.specialize(WARPGROUP, "fetch").accumulate_in(REGISTER).split(32)
+    tree.move("b", SHARED).prefetch(2).multicast(CLUSTER)
+
+
+def too_many_registers_of_a_block() -> None:
+    tree = MatMul(M, N, K).tile(512, 128).to(BLOCK).accumulate_in(REGISTER).split(8)
+    tree.tile(8, 8).to(THREAD).split(1).tile(1, 1).done().kernel()
 
 
 def too_many_lanes() -> None:
