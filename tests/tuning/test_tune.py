@@ -17,7 +17,7 @@ from taskmap.tuning.record import Record, Verdict
 from taskmap.tuning.tune import LOOKS, Budget, Progress, Tuned, tune
 from tests.tuning.tuning_here import DEFAULT, FAULTY, OTHERS, PROBLEM, SPACE, TARGET, database, here, operator, setting
 
-FEW = Budget(seconds=20, first=3)
+FEW = Budget(seconds=600, first=3)
 COSTS = {str(c): cost for c, cost in zip(SPACE.configs, SPACE.cycles, strict=True)}
 FIRST = tuple(dict.fromkeys([DEFAULT, *(str(c) for c in SPACE.configs[:3])]))
 
@@ -69,7 +69,7 @@ def test_what_is_known_is_not_measured_again(tmp_path: Path) -> None:
     assert second.measured == 0
     assert second.times == first.times
     assert time.monotonic() - began < 1
-    assert tuned(tmp_path, Budget(20, 3, again=True)).measured == len(FIRST)
+    assert tuned(tmp_path, Budget(600, 3, again=True)).measured == len(FIRST)
 
 
 def test_a_configuration_that_crashes_is_recorded_and_never_tried_again(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_a_machine_that_was_faster_or_slower_does_not_decide(tmp_path: Path, the
         opened.add(
             Record(operator(), c, Verdict.OK, here(), time.time(), (then * (3 if c == slow else 1),) * 4) for c in six
         )
-    found = tuned(tmp_path, Budget(20, 10), command=(*FAULTY, "busy=nothing"))
+    found = tuned(tmp_path, Budget(600, 10), command=(*FAULTY, "busy=nothing"))
     assert len(found.times) > len(six)
     assert found.times == pytest.approx({c: 3e-3 if c == slow else 1e-3 for c in found.times})
 

@@ -50,7 +50,7 @@ def test_configurations_compute_what_the_operator_says(p: Problem, tmp_path: Pat
 
 def tuned(p: Problem, folder: Path, **more: object) -> Tuned:
     with database(folder) as opened:
-        return tune(p, TARGET, setting(folder), here(), opened, Budget(20, 2), **more)  # type: ignore[arg-type]
+        return tune(p, TARGET, setting(folder), here(), opened, Budget(600, 2), **more)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("p", [IMAGE, ATTENTION], ids=lambda p: p.template)
@@ -58,7 +58,7 @@ def test_what_does_harm_is_recorded_and_the_rest_goes_on(p: Problem, tmp_path: P
     default = str(p.default(TARGET))
     others = [str(c) for c in space_of(p, TARGET).configs if str(c) != default]
     with database(tmp_path) as opened:
-        budget = Budget(20, 3)
+        budget = Budget(600, 3)
         faults = (f"crash={others[0]}", f"wrong={others[1]}")
         found = tune(p, TARGET, setting(tmp_path), here(), opened, budget, command=(*FAULTY, *faults))
         verdicts = {c: f.verdict for c, f in found.failures.items()}
@@ -73,16 +73,16 @@ def test_what_does_harm_is_recorded_and_the_rest_goes_on(p: Problem, tmp_path: P
 def test_a_configuration_that_hangs_is_given_up(tmp_path: Path) -> None:
     victim = next(str(c) for c in space_of(IMAGE, TARGET).configs if c != IMAGE.default(TARGET))
     with database(tmp_path) as opened:
-        budget = Budget(20, 2, patience=6)
+        budget = Budget(600, 2, patience=6)
         found = tune(IMAGE, TARGET, setting(tmp_path), here(), opened, budget, command=(*FAULTY, f"hang={victim}"))
     assert found.failures[victim].verdict is Verdict.HUNG
 
 
 def test_a_spread_is_measured_and_only_what_is_new_later(tmp_path: Path) -> None:
     with database(tmp_path) as opened:
-        first = tune(IMAGE, TARGET, setting(tmp_path), here(), opened, Budget(20, 1))
-        again = tune(IMAGE, TARGET, setting(tmp_path), here(), opened, Budget(20, 1, spread=3))
-        known = tune(IMAGE, TARGET, setting(tmp_path), here(), opened, Budget(20, None, known=True))
+        first = tune(IMAGE, TARGET, setting(tmp_path), here(), opened, Budget(600, 1))
+        again = tune(IMAGE, TARGET, setting(tmp_path), here(), opened, Budget(600, 1, spread=3))
+        known = tune(IMAGE, TARGET, setting(tmp_path), here(), opened, Budget(600, None, known=True))
     assert len(again.times) == len(first.times) + 3
     assert again.measured <= 3 + len(first.times)
     assert known.measured == 0
