@@ -123,6 +123,18 @@ def small_tiles(every: Mapping[str, Callable[..., Strategy]]) -> tuple[dict[str,
     return found, checks
 
 
+def swizzle() -> tuple[dict[str, object], list[Check]]:
+    """Shared memory of maxwell with and without swizzled rows."""
+    module = import_module("examples.strategies.maxwell")
+    counted = {}
+    for layout in (module.plain, module.swizzled):
+        run, _ = simulated(module.maxwell(128, 128, 32, layout=layout), (128, 128, 32))
+        counted[layout.__name__] = run.counters
+    plain, swizzled = (x["shared wavefronts"] for x in counted.values())
+    check = Check("wavefronts of maxwell with swizzled rows, of those without", swizzled / plain, 1.0)
+    return {"name": "swizzle", **{name: {c: x[c] for c in COUNTERS} for name, x in counted.items()}}, [check]
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """The command: 0, or 1 if a bound was missed and ``--check`` given."""
     cli = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -139,7 +151,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     shares = [float(str(row["moved, tree"])) for row in report.data]
     report.checks.append(Check("lines of the longest strategy", max(int(str(r["lines"])) for r in report.data), 50))
     report.checks.append(Check("share of decompositions that move data, mean", sum(shares) / len(shares), 0.5, False))
-    for row, checks in (epilogues(), small_tiles(every)):
+    for row, checks in (epilogues(), swizzle(), small_tiles(every)):
         report.data.append(row)
         report.checks += checks
     return report.finish(arguments)

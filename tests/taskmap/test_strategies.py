@@ -170,6 +170,17 @@ def test_the_two_epilogues_of_figure_2() -> None:
     assert padded["shared wavefronts"] <= 1.1 * padded["shared ideal"]
 
 
+def test_the_swizzle_of_maxwell() -> None:
+    """Swizzled rows of b take no more wavefronts than plain ones: the fewest, where each write of a warp took two."""
+    module = import_module("examples.strategies.maxwell")
+    plain, swizzled = (
+        simulate(tree.kernel(), operands(tree, 128, 128, 16), seeds=(0,), policies=("late",)).counters
+        for tree in (module.maxwell(128, 128, 16, layout=layout) for layout in (module.plain, module.swizzled))
+    )
+    assert swizzled["shared wavefronts"] == swizzled["shared ideal"] == plain["shared ideal"]
+    assert plain["shared wavefronts"] - swizzled["shared wavefronts"] == 16 * 128 // 32  # one for each write of a warp
+
+
 @pytest.mark.parametrize(("name", "gpu"), [("async_ring", "T4"), ("mma_small", "T4")])
 def test_a_target_without_the_instruction_is_refused(name: str, gpu: str) -> None:
     tree = strategy(name)(64, 64, 64)

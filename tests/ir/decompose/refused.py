@@ -142,7 +142,7 @@ def too_many_registers_of_a_block() -> None:
 
 
 def too_many_lanes() -> None:
-    block().tile(33 - 1, 64).to(WARP).tile(1, 32).to(THREAD)
+    MatMul(M, N, K).tile(33, 64).to(BLOCK).tile(33, 64).to(WARP).tile(1, 64).to(THREAD)
 
 
 def too_many_threads() -> None:
