@@ -176,11 +176,16 @@ class PackWeights(GraphPass):
             return None
         grouped = factors if together > 1 else None
         width = self.width(product([d for _, d in c.m]), c.n[0][1], node.dtype, factors=grouped)
-        batch = [read.indices.index(v) for v, _ in c.batch if v in read.indices]
-        if batch:
+        if not self._is_shared(c, read, factors):
             return None
         filled = self.filled(*factors) if together > 1 else 1
         return position, PackOrder(axis, others, static_size(weight.shape[axis]) or 1, width, together, filled)
+
+    def _is_shared(self, c: Contraction, weight: Load, factors: tuple[DType, DType]) -> bool:
+        """True if every product of a batch reads the same weight; a batch of one does, but groups of neighbours have
+        a batch's own layout."""
+        own = [n for v, n in c.batch if v in weight.indices]
+        return not own or (all(static_size(n) == 1 for n in own) and self.together(*factors) == 1)
 
     @staticmethod
     def _worth_it(c: Contraction, weight: Node, axis: int, together: int) -> bool:

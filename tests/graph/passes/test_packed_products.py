@@ -1,0 +1,42 @@
+"""Weights of products in panels: of a plain product, and of a batch of one, which einsum makes of a plain product."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from taskmap.graph.nodes import Graph, Node
+from taskmap.graph.ops.matmul import bmm
+from taskmap.graph.ops.views import permute
+from taskmap.graph.passes.weight_packing import PACK, PackWeights
+from taskmap.graph.reference import run
+from taskmap.ir.nodes import Dim
+from taskmap.ir.types import DType, f32
+
+WIDTH = 16
+
+
+def width(m: Dim, n: Dim, dtype: DType, *, channels: Dim = 0, factors: tuple[DType, DType] | None = None) -> int:
+    """Panels of 16 columns, for any product."""
+    return WIDTH
+
+
+def product(batch: int) -> Graph:
+    """x [batch, 20, 96] times a constant [batch, 80, 96], whose rows are the product's columns."""
+    shapes = (batch, 20, 96), (batch, 80, 96)
+    inputs = [Node("input", (), shape, f32, attrs={"index": i}) for i, shape in enumerate(shapes)]
+    return Graph(inputs, [bmm(inputs[0], permute(inputs[1], (0, 2, 1)))], constant_inputs=frozenset([1]))
+
+
+@pytest.mark.parametrize(("batch", "packs"), [(1, 1), (2, 0)])
+def test_a_batch_of_one_shares_its_weight_like_a_plain_product(batch: int, packs: int) -> None:
+    """Without panels each vector of the weight would be gathered from as many lines as it has lanes."""
+    graph = product(batch)
+    made = PackWeights(width).run(graph)
+    packed = [n for n in made.nodes() if n.op == PACK]
+    assert [n.shape[-1] for n in packed] == [WIDTH] * packs
+    rng = np.random.default_rng()
+    arrays = [rng.standard_normal([int(str(d)) for d in n.shape]).astype(np.float32) for n in graph.inputs]
+    (want,), (got,) = run(graph, arrays), run(made, arrays)
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(got, arrays[0].astype(float) @ arrays[1].astype(float).swapaxes(1, 2), 1e-4, 1e-4)
