@@ -19,7 +19,7 @@ from taskmap.graph.build import define
 from taskmap.graph.nodes import Graph, Node
 from taskmap.graph.passes.base import GraphPass
 from taskmap.graph.passes.byte_products import multiply_unsigned_by_signed, with_terms
-from taskmap.ir.analysis.contraction import Contraction, byte_factor, byte_factors, find_contraction
+from taskmap.ir.analysis.contraction import BYTES, Contraction, byte_factor, byte_factors, find_contraction
 from taskmap.ir.analysis.simplify import Simplifier
 from taskmap.ir.construct import ceil_div, const, index, load, minimum, product, select, static_size
 from taskmap.ir.nodes import Buffer, Cast, Dim, Expr, ExprLike, Load, Var
@@ -43,7 +43,9 @@ class PanelWidth(Protocol):
 
 PACK = "pack"
 """The operator of packed weights."""
-_SMALLEST = 1 << 12
+_SMALLEST, _SMALLEST_IN_TILES = 1 << 12, 1 << 8
+"""Elements of the weights that are packed, at least; fewer of bytes for tile registers, whose products are otherwise
+widened one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,19 +168,20 @@ class PackWeights(GraphPass):
         weight = node.inputs[position]
         if not all(isinstance(i, Var) for i in read.indices) or _is_symbolic(weight):
             return None
-        if (static_size(product(weight.shape)) or 0) < _SMALLEST:
-            return None
         axis = read.indices.index(c.n[0][0])
         others = tuple(d for d in range(len(weight.shape)) if d != axis)
         factors = byte_factor(c.a) or _type_of(c.a), read.dtype
         together = self.together(*factors) if len(c.k) == len(others) == 1 else 1
+        filled = self.filled(*factors) if together > 1 else 1
+        smallest = _SMALLEST_IN_TILES if filled > 1 and weight.dtype in BYTES else _SMALLEST
+        if (static_size(product(weight.shape)) or 0) < smallest:
+            return None
         if weight not in constant and not self._worth_it(c, weight, axis, together):
             return None
         grouped = factors if together > 1 else None
         width = self.width(product([d for _, d in c.m]), c.n[0][1], node.dtype, factors=grouped)
         if not self._is_shared(c, read, factors):
             return None
-        filled = self.filled(*factors) if together > 1 else 1
         return position, PackOrder(axis, others, static_size(weight.shape[axis]) or 1, width, together, filled)
 
     def _is_shared(self, c: Contraction, weight: Load, factors: tuple[DType, DType]) -> bool:

@@ -26,6 +26,8 @@ _INTEGER_OPS: Mapping[str, Callable[..., object]] = {
     "floordiv": operator.floordiv,
     "mod": operator.mod,
 }
+_SIZE = 1009
+"""A symbolic size as part of an address: runs of terms are not joined by one of that size."""
 _FEWEST_ROWS = 32
 """Rows for which copying b into panels on every call pays."""
 
@@ -42,8 +44,8 @@ class StridedRows:
 class TileOperands:
     """A contraction on tiles: its factors have the operands' own types; m, n and k are its extents. rows: of a, if
     tiles can be loaded from memory. packed: b in memory, if it is stored as tiles. by_terms: neighbours
-    of b along the sum are adjacent in memory. run: terms of a, from any multiple of their number on, that are adjacent
-    in memory."""
+    of b along the sum are adjacent in memory. run: terms of a, from any multiple of their number on, that are equally
+    far apart in memory."""
 
     contraction: Contraction
     unit: TileUnit
@@ -136,33 +138,34 @@ def _strided_rows(task: Task, c: Contraction) -> StridedRows | None:
 
 
 def _run(task: Task, c: Contraction, depth: int) -> int:
-    """Terms of a, from any multiple of their number on, that are adjacent in memory, as the channels at one position of
-    a window are: a power of two of at most ``depth``. All of a step if its addresses are computed otherwise."""
+    """Terms of a, from any multiple of their number on, that are equally far apart in memory, as the channels at one
+    position of a window are: a power of two of at most ``depth``. All of a step if its addresses are not known."""
     if _address(task, c, c.a) is None or not isinstance(c.a, Load):
         return depth
     size = product([d for _, d in c.k])
     total = static_size(size) or 0
     terms = np.arange(total)
-    at: dict[Expr, NDArray[np.int64]] = {}
+    at: dict[Expr, NDArray[np.int64]] = {v: np.zeros(1, np.int64) for v, _ in (*c.batch, *c.m, *c.n)}
     for v, extent in reversed(c.k):
         at[v] = terms % (static_size(extent) or 1)
         terms = terms // (static_size(extent) or 1)
     place = _values(_flat(c.a), at)
     if place is None:
         return depth
-    run = 1
-    adjacent = np.diff(place) == 1
-    while 2 * run <= depth and adjacent[np.arange(1, total) % (2 * run) != 0].all():
+    run, steps = 1, np.diff(place)
+    even = steps == steps[:1]
+    while 2 * run <= depth and even[np.arange(1, total) % (2 * run) != 0].all():
         run *= 2
     return run
 
 
 def _values(e: Expr, at: Mapping[Expr, NDArray[np.int64]]) -> NDArray[np.int64] | None:
-    """An integer expression at given values of variables, 0 for others; None if it has other operations."""
+    """An integer expression at given values of indices, and at one for symbolic sizes; None if it has other
+    operations."""
     if isinstance(e, Const):
         return np.asarray(e.value, np.int64)
     if isinstance(e, Var):
-        return at.get(e, np.asarray(0, np.int64))
+        return at.get(e, np.asarray(_SIZE, np.int64))
     if not isinstance(e, Binary) or e.op not in _INTEGER_OPS:
         return None
     a, b = _values(e.a, at), _values(e.b, at)

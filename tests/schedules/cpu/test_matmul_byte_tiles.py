@@ -153,6 +153,19 @@ def test_windows_are_copied_by_runs_of_channels(target: CpuTarget, channels: int
     assert "gather" not in text
 
 
+@on
+def test_rows_found_by_a_symbolic_size(target: CpuTarget) -> None:
+    n, i, j, s = map(Var, "nijs")
+    left, right, out = Buffer("a", i8, (3, n, 64)), Buffer("b", i8, (2, 16, 32, 4)), Buffer("out", i32, (3 * n, 40))
+    terms = cast(left[i // n, i % n, s], i32) * cast(right[j // 32, s // 4, j % 32, s % 4], i32)
+    stage = Stage(out, (i, j), Reduce("sum", ((s, index(64)),), terms, i32), "matmul")
+    task = Task("matmul", (left, right), (stage,), (out,), (n,), 0)
+    for size in (1, 14):
+        a, b = some(i8, 3, size, 64), some(i8, 64, 40)
+        got = run(task, target, [a, in_tiles(b)], {n: size})
+        np.testing.assert_array_equal(got, exact(a.reshape(3 * size, 64), b))
+
+
 @pytest.mark.parametrize("sizes", [(5, 20, 7), (33, 33, 64)])
 def test_the_interpreter_agrees_with_the_definition(sizes: tuple[int, int, int]) -> None:
     m, n, k = sizes
