@@ -99,6 +99,18 @@ def test_a_convolution(features: str, tmp_path: Path) -> None:
     assert (steps != 0).float().mean() < 0.01
 
 
+@pytest.mark.parametrize("filters", [8, 20])
+def test_a_small_convolution_runs_on_tile_registers(filters: int, tmp_path: Path) -> None:
+    """Weights of a few channels or filters are too few to be worth packing as floats, but not as bytes."""
+    model, x = Convolution(filters, 3, 3, 3), torch.randn(2, 3, 17, 15)
+    with torch.no_grad():
+        got = compiled(model.eval(), options={"isa": "amx-sim", "dump_dir": str(tmp_path)})(x)
+        want = model(x)
+    texts = [path.read_text() for path in tmp_path.rglob("*.c")]
+    assert any("tdpb" in text and "tpacked" not in text for text in texts)
+    assert ((got - want) / 0.2).round().abs().max() <= 1
+
+
 @pytest.mark.parametrize("dtype", [torch.int8, torch.uint8])
 def test_values_of_the_operators_are_eagers(dtype: torch.dtype) -> None:
     low, high = torch.iinfo(dtype).min, torch.iinfo(dtype).max
