@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import taskmap
-from taskmap.decompose import BLOCK, CORE, REGISTER, SHARED, THREAD, WARP, MatMul, Strategy, dim
+from taskmap.decompose import BLOCK, CLUSTER, CORE, REGISTER, SHARED, THREAD, WARP, MatMul, Strategy, dim
+from taskmap.ir.lower.gpu import on_multiprocessors
 from taskmap.ir.types import f16, f32, f64, i32
 
 M, N, K = dim("m"), dim("n"), dim("k")
@@ -78,6 +79,30 @@ def of_tensor_cores(rng: Random) -> Strategy:
     return part.tile(16, 8).done()
 
 
+def of_shared_work(rng: Random) -> Strategy:
+    """A product by threads, in which blocks or warps share sums, blocks take turns, or clusters divide tiles."""
+    own, lanes = (rng.choice([1, 2, 4]), rng.choice([1, 2, 4])), rng.choice(LANES_OF_A_WARP)
+    warp = [inner * n for inner, n in zip(own, lanes, strict=True)]
+    inner = [w * rng.choice([1, 2]) for w in warp]
+    way, dtype = rng.choice(["blocks", "warps", "both", "turns", "turns of warps", "clusters"]), rng.choice([f32, i32])
+    tree = MatMul(M, N, K, a=dtype, b=dtype, c=dtype, batch=rng.choice([(), (dim("z"),)]))
+    if way == "clusters":
+        cluster = tree.tile(inner[0] * 2, inner[1]).to(CLUSTER)
+        block = (cluster.persistent() if chance(rng, 0.5) else cluster).tile(*inner).to(BLOCK)
+    else:
+        block = tree.tile(*inner).to(BLOCK)
+        block = block.group(rng.choice([1, 2, 3])) if chance(rng, 0.4) else block.layout(rng.choice(["row", "column"]))
+    block = block.split_sum(rng.choice([2, 3, 5])) if way in ("blocks", "both") else block
+    block = block.persistent() if way.startswith("turns") else block
+    depth, stages, asynchronous = rng.choice([4, 8, 16]), rng.choice([1, 1, 2, 3]), chance(rng, 0.5)
+    part = block.accumulate_in(REGISTER, store=stored(rng)).split(depth)
+    for name in rng.sample("ab", 2):
+        part = copied(rng, part, name, stages, asynchronous=asynchronous)
+    part = part.tile(*warp).to(WARP)
+    part = part.split_sum(rng.choice([2, 4])) if way in ("warps", "both", "turns of warps") else part
+    return part.tile(*own).to(THREAD).split(1).tile(1, 1).done()
+
+
 def of_cores(rng: Random) -> Strategy:
     """A product on a CPU."""
     rows, columns = rng.choice([1, 3, 6]), rng.choice([4, 8, 32, 20])
@@ -113,6 +138,17 @@ def test_on_a_gpu(seed: int) -> None:
     tree = (of_tensor_cores if seed % 3 == 2 else of_threads)(rng)
     sizes, arrays = arrays_of(tree, rng)
     kernel = tree.kernel(**(sizes if seed % 2 else {}))
+    taskmap.simulate(kernel, *arrays, seeds=(seed,), seconds=600.0).check()
+    check(arrays, tree)
+
+
+@pytest.mark.parametrize("seed", [*range(6), *(pytest.param(n, marks=pytest.mark.long) for n in range(6, 60))])
+def test_shared_work(seed: int) -> None:
+    rng = Random(seed)
+    tree = of_shared_work(rng)
+    sizes, arrays = arrays_of(tree, rng)
+    batch = {"z": 2} if len(arrays[0].shape) == 3 else {}
+    kernel = on_multiprocessors(tree.kernel(**sizes, **batch), 3)
     taskmap.simulate(kernel, *arrays, seeds=(seed,), seconds=600.0).check()
     check(arrays, tree)
 
