@@ -31,7 +31,7 @@ class Epilogue:
 
     task: Task
     stage: Stage
-    reduce: Reduce
+    reduce: Reduce | None
     builder: Builder
     store: Callable[[Buffer, tuple[Expr, ...], Expr], None] | None = None
 

@@ -4,6 +4,7 @@ A tree of ``ir.decompose`` schedules the anchor of a group, and knows nothing of
 then take the group's prologue, and its last copy the epilogue.
 
     product     the matrix product that anchors a task, and its operands as a tree sees them
+    stages      other stages of a strategy, found in a task by their expressions
     views       operands that lie in memory unchanged, as buffers of the product's own axes
     fusion      a Move whose source is computed, or whose destination is an epilogue, as loops over its elements
     offer       a strategy that a user offers, and the reason why it does not fit a task

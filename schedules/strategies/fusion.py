@@ -17,10 +17,25 @@ from taskmap.ir.algebra.quotient import quotient
 from taskmap.ir.analysis.simplify import Simplifier
 from taskmap.ir.builder import Builder, region
 from taskmap.ir.construct import as_expr, as_index, const, index, static_size
-from taskmap.ir.nodes import Body, Buffer, Expr, For, Kernel, Let, LoopKind, MappedFor, Move, Region, Scope, Stmt
+from taskmap.ir.nodes import (
+    Body,
+    Buffer,
+    Expr,
+    For,
+    Kernel,
+    Let,
+    Load,
+    LoopKind,
+    MappedFor,
+    Move,
+    Region,
+    Scope,
+    Stmt,
+    Store,
+)
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
-from taskmap.ir.visit import map_body, walk_stmts
+from taskmap.ir.visit import loads_in, map_body, map_expr, walk_stmts
 from taskmap.ir.workers import BLOCKS, THREAD
 from taskmap.schedules.common.inline import Inliner
 
@@ -46,11 +61,30 @@ class Fusion:
         ranges = _ranges(kernel)
 
         def stmt(s: Stmt) -> Body | None:
-            if not isinstance(s, Move) or not (s.src.buffer in self.reads or s.dst.buffer in self.writes):
-                return None
-            return _Copy(self, s, kernel.threads, ranges).body()
+            if isinstance(s, Move) and (s.src.buffer in self.reads or s.dst.buffer in self.writes):
+                return _Copy(self, s, kernel.threads, ranges).body()
+            return self.element(s, ranges) if isinstance(s, (Store, Let)) else None
 
         return replace(kernel, body=map_body(kernel.body, stmt))
+
+    def element(self, s: Store | Let, ranges: Simplifier) -> Body | None:
+        """A statement that reads or writes single elements of these operands."""
+        written = self.writes.get(s.buffer) if isinstance(s, Store) else None
+        if written is None and not any(e.buffer in self.reads for e in loads_in(s.value)):
+            return None
+        b = Builder(s.source)
+        values = Inliner(self.task, b, ranges)
+
+        def read(e: Expr) -> Expr | None:
+            found = self.reads.get(e.buffer) if isinstance(e, Load) else None
+            return found([ranges(i) for i in e.indices], values) if found and isinstance(e, Load) else None
+
+        value = map_expr(s.value, read)
+        if written is not None and isinstance(s, Store):
+            written([ranges(i) for i in s.indices], value, b, values)
+        else:
+            b.emit(replace(s, value=value))
+        return b.body()
 
 
 @dataclass(slots=True)

@@ -15,7 +15,8 @@ from taskmap.ir.construct import index, static_size
 from taskmap.ir.decompose.levels import Level
 from taskmap.ir.decompose.lowering import kernel_on, specialised
 from taskmap.ir.decompose.specs import Init, MatMul
-from taskmap.ir.decompose.steps import AccumulateStep, TileStep, Tree
+from taskmap.ir.decompose.stage_spec import StageSpec
+from taskmap.ir.decompose.steps import AccumulateStep, MoveStep, Step, TileStep, Tree
 from taskmap.ir.decompose.strategy import Strategy
 from taskmap.ir.errors import InputError, ScheduleError, TaskmapError
 from taskmap.ir.lower.flatten import span
@@ -40,6 +41,7 @@ from taskmap.ir.task import Task
 from taskmap.ir.visit import loads_in, stmt_exprs, walk_exprs, walk_stmts
 from taskmap.schedules.strategies.fusion import Fusion
 from taskmap.schedules.strategies.product import Product, find_product
+from taskmap.schedules.strategies.stages import StageAnchor, find_stages
 from taskmap.schedules.strategies.views import view_of
 
 _SIZES = ("m", "n", "k")
@@ -63,8 +65,10 @@ class OfferedStrategy:
         return f"strategy {self.name} does not fit"
 
     def why_no_strategy(self) -> str:
-        """The reason why the value given is no strategy for products; "" if it is one."""
+        """The reason why the value given is no strategy for groups; "" if it is one."""
         if isinstance(self.given, Strategy):
+            if not isinstance(self.given.root, (MatMul, StageSpec)):
+                return f"its spec, {self.given.root}, is neither a product nor a stage"
             return "" if self.given.is_done else f"the tree is not finished: {self.given.spec} is left"
         if not callable(self.given):
             return f"it is of type {type(self.given).__name__}"
@@ -84,18 +88,37 @@ class OfferedStrategy:
     def kernel(self, task: Task, target: Target) -> Kernel:
         """The kernel of a task, its anchor as the strategy says. Raises ScheduleError with the reason if it does not
         fit."""
-        p = find_product(task)
-        if isinstance(p, str):
-            raise self.refused(f"{p}.")
-        tree = self.tree(p)
-        why = _why_not(tree, p, target)
+        if (spec := self.stage_spec) is not None:
+            assert isinstance(self.given, Strategy)
+            found = find_stages(task, spec)
+            if not isinstance(found, StageAnchor):
+                raise self.refused(found or "its stages are not those of the group.")
+            anchor, tree, why = found, specialised(self.given, found.sizes), ""
+        else:
+            p = find_product(task)
+            if isinstance(p, str):
+                raise self.refused(f"{p}.")
+            anchor, tree = p, self.tree(p)
+            why = _why_not(tree, p)
+        why = why or _why_no_target(tree, target)
         if why:
             raise self.refused(why)
-        kernel = replace(_on_operands(tree, p, target), note=self.note)
+        kernel = replace(_on_operands(tree, anchor, target), note=self.note)
         why = _beyond(kernel, target)
         if why:
             raise self.refused(why)
         return kernel
+
+    @property
+    def stage_spec(self) -> StageSpec | None:
+        """The spec of a tree that computes a stage of a task, not a product."""
+        root = self.given.root if isinstance(self.given, Strategy) else None
+        return root if isinstance(root, StageSpec) else None
+
+    def concerns(self, task: Task) -> bool:
+        """True if the task has an anchor of the strategy's kind, whether it fits or not."""
+        spec = self.stage_spec
+        return not isinstance(find_product(task), str) if spec is None else find_stages(task, spec) is not None
 
     def tree(self, p: Product) -> Tree:
         """The tree for a product. Raises ScheduleError if the strategy refuses its sizes or types."""
@@ -145,8 +168,8 @@ def _plain(n: Dim) -> Dim:
     return n if known is None else known
 
 
-def _why_not(tree: Tree, p: Product, target: Target) -> str:
-    """The reason why a tree does not compute a product on a target."""
+def _why_not(tree: Tree, p: Product) -> str:
+    """The reason why a tree does not compute a product."""
     root = tree.root
     if not isinstance(root, MatMul):
         return f"its spec is {root}, and the group's is a matrix product."
@@ -161,30 +184,41 @@ def _why_not(tree: Tree, p: Product, target: Target) -> str:
     sizes = [_plain(n) for n in (*p.batch, *p.sizes)]
     if [_plain(n) for _, n in root.extents] != sizes:
         return f"it multiplies {root.sizes('×')}; the product is {'×'.join(map(print_dim, sizes))}."
-    on_gpu = any(isinstance(s, TileStep) and s.level is Level.BLOCK for s in tree.steps)
-    if on_gpu != (target.kind == "cuda"):
-        return f"it is for {'blocks of threads' if on_gpu else 'cores'}, and the target is {target}."
-    first = [s.init.root for s in tree.steps if isinstance(s, AccumulateStep)]
-    if any(not isinstance(i, Init) or i.value for i in first):
-        return "its sums do not begin with 0."
     return ""
 
 
-def _on_operands(tree: Tree, p: Product, target: Target) -> Kernel:
-    """The kernel of a tree on the operands of a product. An operand that lies in memory unchanged is read there, unless
-    the epilogue or the other operand reads the same memory in another way."""
+def _why_no_target(tree: Tree, target: Target) -> str:
+    """The reason why a tree does not compute its spec on a target."""
+    on_gpu = any(isinstance(s, TileStep) and s.level is Level.BLOCK for s in tree.steps)
+    if on_gpu != (target.kind == "cuda"):
+        return f"it is for {'blocks of threads' if on_gpu else 'cores'}, and the target is {target}."
+    if not all(_begins_neutral(s) for s in tree.steps):
+        return "its sums do not begin with 0, or with the neutral element."
+    return ""
+
+
+def _begins_neutral(step: Step) -> bool:
+    if isinstance(step, MoveStep):
+        return all(map(_begins_neutral, step.how.steps))
+    first = step.init.root if isinstance(step, AccumulateStep) else None
+    return first is None or (isinstance(first, Init) and first.value == step.before.initial)
+
+
+def _on_operands(tree: Tree, p: Product | StageAnchor, target: Target) -> Kernel:
+    """The kernel of a tree on the operands of an anchor. An operand that lies in memory unchanged is read there, unless
+    the epilogue or another operand reads the same memory in another way."""
     task, result = p.task, p.result
-    in_memory = {f.name: found for f in (p.a, p.b) if (found := view_of(task, f)) is not None}
-    if len(in_memory) == 2 and in_memory["a"][0] is in_memory["b"][0]:
+    in_memory = {f.name: found for f in p.operands if (found := view_of(task, f)) is not None}
+    if len({memory for memory, _ in in_memory.values()}) < len(in_memory):
         in_memory.clear()
     while True:
         buffers: Mapping[str, Buffer] = {
             f.name: in_memory[f.name][1] if f.name in in_memory else Buffer(f.name, f.expr.dtype, f.shape)
-            for f in (p.a, p.b)
+            for f in p.operands
         }
-        computed = {f.name for f in (p.a, p.b)} - in_memory.keys()
-        kernel = kernel_on(tree, task.name, {**buffers, "c": result}, {*computed, "c"})
-        reads = {buffers[f.name]: f.element for f in (p.a, p.b) if f.name in computed}
+        computed = {f.name for f in p.operands} - in_memory.keys()
+        kernel = kernel_on(tree, task.name, {**buffers, result.name: result}, {*computed, result.name})
+        reads = {buffers[f.name]: f.element for f in p.operands if f.name in computed}
         kernel = Fusion(task, target, reads, {result: p.store}).apply(kernel)
         read = _read(kernel)
         if read & {result, *reads}:

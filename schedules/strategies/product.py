@@ -51,6 +51,11 @@ class Product:
     b: ProductOperand
 
     @property
+    def operands(self) -> tuple[ProductOperand, ...]:
+        """The factors."""
+        return self.a, self.b
+
+    @property
     def outer(self) -> tuple[Axes, ...]:
         """The axes of the batch, as one group; no group without a batch."""
         return (self.c.batch,) if self.c.batch else ()

@@ -11,7 +11,6 @@ from taskmap.ir.nodes import Kernel
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.schedules.strategies.offer import OfferedStrategy
-from taskmap.schedules.strategies.product import find_product
 
 _MOST = 3
 """The most reasons of a warning."""
@@ -41,7 +40,7 @@ class Strategies:
             try:
                 kernel = offer.kernel(task, self.target)
             except ScheduleError as error:
-                if not isinstance(find_product(task), str):
+                if offer.concerns(task):
                     self._note(offer, task, error)
                 continue
             self._used.add(offer)
@@ -68,7 +67,8 @@ class Strategies:
             reasons = list(self._reasons.get(offer, ()))
             more = f"\n  and {len(reasons) - _MOST} more" if len(reasons) > _MOST else ""
             taken = any(kernel is not None for kernel in self._kernels.values())
-            nothing = "the strategies before it take its products." if taken else "it has no matrix product."
+            kind = "matrix product" if offer.stage_spec is None else "stage like the strategy's"
+            nothing = "the strategies before it take its products." if taken else f"it has no {kind}."
             said = "\n  ".join(reasons[:_MOST]) or nothing
             warnings.warn(
                 f"taskmap: the strategy {offer.name} makes no kernel of the {graph} graph\n  {said}{more}",
