@@ -61,7 +61,8 @@ class Options:
         torch.set_float32_matmul_precision.
     strategies: schedules of your own, as a list of finished trees (`taskmap.decompose`) or of functions
         ``def s(m, n, k, batch=(), a=f32, b=f32, c=f32)`` that return one, of whose arguments those after k may be left
-        out. The first that fits a matrix product makes its kernel, with the operators around it fused.
+        out. The first that fits a matrix product makes its kernel, with the operators around it fused. Trees of other
+        stages, such as softmax of rows, make the kernels of groups with the same expressions.
     tune_seconds: how long a compilation may measure configurations of operators that are not in the tuning cache;
         None measures nothing. The modes "max-autotune" and "max-autotune-no-cudagraphs" set it to 60.
 

@@ -36,7 +36,7 @@ from taskmap.ir.nodes import (
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.ir.visit import loads_in, map_body, map_expr, walk_stmts
-from taskmap.ir.workers import BLOCKS, THREAD
+from taskmap.ir.workers import THREAD, worker_extents
 from taskmap.schedules.common.inline import Inliner
 
 Read = Callable[[Sequence[Expr], Inliner], Expr]
@@ -58,11 +58,11 @@ class Fusion:
 
     def apply(self, kernel: Kernel) -> Kernel:
         """The kernel without Moves of these operands."""
-        ranges = _ranges(kernel)
+        ranges, threads = _ranges(kernel), 0 if kernel.launch is None else kernel.launch.threads
 
         def stmt(s: Stmt) -> Body | None:
             if isinstance(s, Move) and (s.src.buffer in self.reads or s.dst.buffer in self.writes):
-                return _Copy(self, s, kernel.threads, ranges).body()
+                return _Copy(self, s, threads, ranges).body()
             return self.element(s, ranges) if isinstance(s, (Store, Let)) else None
 
         return replace(kernel, body=map_body(kernel.body, stmt))
@@ -239,9 +239,7 @@ def _place(r: Region, offsets: Sequence[Expr]) -> list[Expr]:
 def _ranges(kernel: Kernel) -> Simplifier:
     """A simplifier that knows the ranges of a kernel's variables."""
     found = Simplifier()
-    if kernel.threads:
-        found.bind(THREAD, kernel.threads)
-    for v, n in zip(BLOCKS, kernel.grid, strict=False):
+    for v, n in worker_extents(kernel).items():
         found.bind(v, n)
     for s in walk_stmts(kernel.body):
         if isinstance(s, For):

@@ -93,14 +93,19 @@ class OfferedStrategy:
             found = find_stages(task, spec)
             if not isinstance(found, StageAnchor):
                 raise self.refused(found or "its stages are not those of the group.")
-            anchor, tree, why = found, specialised(self.given, found.sizes), ""
-        else:
-            p = find_product(task)
-            if isinstance(p, str):
-                raise self.refused(f"{p}.")
-            anchor, tree = p, self.tree(p)
-            why = _why_not(tree, p)
-        why = why or _why_no_target(tree, target)
+            return self.finished(specialised(self.given, found.sizes), found, target)
+        p = find_product(task)
+        if isinstance(p, str):
+            raise self.refused(f"{p}.")
+        tree = self.tree(p)
+        why = _why_not(tree, p)
+        if why:
+            raise self.refused(why)
+        return self.finished(tree, p, target)
+
+    def finished(self, tree: Tree, anchor: Product | StageAnchor, target: Target) -> Kernel:
+        """The kernel of a tree for an anchor that it computes."""
+        why = _why_no_target(tree, target)
         if why:
             raise self.refused(why)
         kernel = replace(_on_operands(tree, anchor, target), note=self.note)
@@ -235,7 +240,9 @@ def _on_operands(tree: Tree, p: Product | StageAnchor, target: Target) -> Kernel
 
 def _read(kernel: Kernel) -> set[Buffer]:
     """The buffers that a kernel reads."""
-    found = {e.buffer for e in loads_in(kernel.body)} | {m.buffer for m in kernel.maps}
+    found = {e.buffer for e in loads_in(kernel.body)} | {
+        m.buffer for m in (kernel.launch.maps if kernel.launch else ())
+    }
     for s in walk_stmts(kernel.body):
         if isinstance(s, Move):
             found |= {s.src.buffer, s.dst.buffer}

@@ -73,7 +73,10 @@ def test_sums_of_rows() -> None:
 
 def _others() -> dict[str, tuple[Callable[[], list[Node]], str | None]]:
     return {
-        "another size": (lambda: [softmax_ops.softmax(input_of(5, 24), -1)], "it has a size of 40, and the group's is 24."),
+        "another size": (
+            lambda: [softmax_ops.softmax(input_of(5, 24), -1)],
+            "it has a size of 40, and the group's is 24.",
+        ),
         "another type": (lambda: [softmax_ops.softmax(input_of(5, 40, dtype=f16), -1)], None),
         "logarithms": (lambda: [softmax_ops.log_softmax(input_of(5, 40), -1)], None),
         "columns": (lambda: [softmax_ops.softmax(input_of(40, 5), 0)], None),

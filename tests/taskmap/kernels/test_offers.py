@@ -20,9 +20,10 @@ import taskmap
 from examples.strategies.cpu_outer_product import cpu_outer_product
 from examples.strategies.double_buffering import double_buffering
 from examples.strategies.hopper import hopper
+from examples.strategies.softmax_rows import softmax_rows
 from taskmap import Options
 from taskmap.compile.session import Compilation, Fallback, new_session
-from taskmap.decompose import CORE, REGISTER, MatMul, Strategy, dim, param
+from taskmap.decompose import CORE, REGISTER, WARP, MatMul, Strategy, dim, param
 from taskmap.errors import InvalidOptionError
 from taskmap.ir.nodes import Dim
 from taskmap.torch_backend import compile_captured
@@ -106,6 +107,14 @@ def test_other_kernels_are_those_of_templates(target: str, strategy: Any) -> Non
     found = check(attention, [torch.randn(9, 16), torch.randn(16, 24)], target, strategy)
     assert f"strategy {strategy.__name__}" in found
     assert any("rows(" in schedule for schedule in found)
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda-sim"])
+def test_softmax_of_rows(target: str) -> None:
+    rows = softmax_rows(dim("m"), 24, CORE if target == "cpu" else WARP)
+    found = check(lambda x, w: torch.softmax(x @ w, -1) * 2, [torch.randn(9, 16), torch.randn(16, 24)], target, rows)
+    assert "strategy strategies[0]" in found
+    assert any("matmul" in schedule for schedule in found)
 
 
 def test_half_precision_on_hopper() -> None:
