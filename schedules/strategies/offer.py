@@ -19,17 +19,13 @@ from taskmap.ir.decompose.stage_spec import StageSpec
 from taskmap.ir.decompose.steps import AccumulateStep, MoveStep, Step, TileStep, Tree
 from taskmap.ir.decompose.strategy import Strategy
 from taskmap.ir.errors import InputError, ScheduleError, TaskmapError
-from taskmap.ir.lower.flatten import span
 from taskmap.ir.nodes import (
-    Allocate,
     Buffer,
     Dim,
     Expr,
-    Intrinsic,
     Invoke,
     Kernel,
     Move,
-    Scope,
     Var,
 )
 from taskmap.ir.nodes import (
@@ -38,7 +34,7 @@ from taskmap.ir.nodes import (
 from taskmap.ir.printer import print_dim
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
-from taskmap.ir.visit import loads_in, stmt_exprs, walk_exprs, walk_stmts
+from taskmap.ir.visit import loads_in, walk_stmts
 from taskmap.schedules.strategies.fusion import Fusion
 from taskmap.schedules.strategies.product import Product, find_product
 from taskmap.schedules.strategies.stages import StageAnchor, find_stages
@@ -108,11 +104,7 @@ class OfferedStrategy:
         why = _why_no_target(tree, target)
         if why:
             raise self.refused(why)
-        kernel = replace(_on_operands(tree, anchor, target), note=self.note)
-        why = _beyond(kernel, target)
-        if why:
-            raise self.refused(why)
-        return kernel
+        return replace(_on_operands(tree, anchor, target), note=self.note)
 
     @property
     def stage_spec(self) -> StageSpec | None:
@@ -251,21 +243,3 @@ def _read(kernel: Kernel) -> set[Buffer]:
         elif isinstance(s, Invoke):
             found |= {r.buffer for r in s.regions}
     return found
-
-
-def _beyond(kernel: Kernel, target: Target) -> str:
-    """The reason why a target cannot run a kernel."""
-    if target.kind != "cuda":
-        return ""
-    shared = 0
-    for s in walk_stmts(kernel.body):
-        named = [e.instruction for root in stmt_exprs(s) for e in walk_exprs(root) if isinstance(e, Intrinsic)]
-        named += [s.instruction] if isinstance(s, Invoke) else []
-        lacking = next((i for i in named if not i.targets(target)), None)
-        if lacking is not None:
-            return f"it uses {lacking.name}, which needs {lacking.targets}, and the target is {target}."
-        if isinstance(s, Allocate) and s.buffer.scope is Scope.SHARED:
-            shared += int(static_size(span(s.buffer)) or 0) * s.buffer.dtype.bytes
-    if target.shared_per_block and shared > target.shared_per_block:
-        return f"it needs {shared} bytes of shared memory, and a block of {target} has {target.shared_per_block}."
-    return ""

@@ -10,6 +10,7 @@ from taskmap.ir.errors import ScheduleError, TaskmapError
 from taskmap.ir.nodes import Kernel
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
+from taskmap.kernels.instructions import check_target
 from taskmap.schedules.strategies.offer import OfferedStrategy
 
 _MOST = 3
@@ -39,6 +40,7 @@ class Strategies:
         for offer in self.offers:
             try:
                 kernel = offer.kernel(task, self.target)
+                check_target(kernel, self.target)
             except ScheduleError as error:
                 if offer.concerns(task):
                     self._note(offer, task, error)

@@ -221,6 +221,15 @@ def test_a_strategy_that_fits_nothing_is_said_once(strategy: Any, function: Mode
     assert why in texts[0]
 
 
+@torch.no_grad()
+def test_a_gpu_without_the_instruction_takes_the_template() -> None:
+    options: Any = {"strategies": [hopper], "target": "cuda-sim", "gpu": "A100"}
+    x, w = torch.randn(16, 24).half(), torch.randn(24, 32).half()
+    with pytest.warns(UserWarning, match="the strategy hopper makes no kernel of .*\n.*which needs"):
+        got = torch.compile(broadcast, backend="taskmap", options=options)(x, w)
+    torch.testing.assert_close(got.double(), broadcast(x.double(), w.double()), rtol=4e-3, atol=2e-2)
+
+
 def unfinished(m: Dim, n: Dim, k: Dim) -> Strategy:
     return MatMul(m, n, k).tile(8, 16).to(CORE)
 
