@@ -8,7 +8,7 @@ from taskmap.graph.importers.torch.table import lowering
 from taskmap.graph.nodes import Node
 from taskmap.graph.ops import gather as ops
 from taskmap.graph.ops.creation import arange_of
-from taskmap.graph.ops.reductions import amax, mean, sum_
+from taskmap.graph.ops.reductions import mean, sum_
 from taskmap.graph.ops.views import reshape
 from taskmap.ir.construct import static_size
 from taskmap.ir.errors import UnsupportedError
@@ -37,14 +37,16 @@ def embedding_bag(
     include_last_offset: bool = False,
     padding_idx: int = -1,
 ) -> tuple[Node | None, ...]:
-    """Sums, means or maxima of bags of rows; the bags must be equally long, as those of a matrix of indices are."""
+    """Sums or means of bags of rows; the bags must be equally long, as those of a matrix of indices are."""
     if per_sample_weights is not None or include_last_offset or padding_idx >= 0:
         raise UnsupportedError("an embedding bag with weights, a last offset or padding")
+    if mode not in (0, 1):
+        raise UnsupportedError("the maxima of bags: PyTorch keeps a NaN only where it comes first")
     bags, length = static_size(offsets.shape[0]), static_size(indices.shape[0])
     if bags is None or length is None or length % bags or arange_of(offsets) != (0, length // bags):
         raise UnsupportedError("bags that may differ in length")
     rows = ops.embedding(weight, reshape(indices, (bags, length // bags)))
-    return ((sum_, mean, amax)[mode](rows, (1,)), None, None, None)
+    return ((sum_, mean)[mode](rows, (1,)), None, None, None)
 
 
 @lowering("gather.default")
