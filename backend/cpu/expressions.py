@@ -203,7 +203,7 @@ class Expressions(ExpressionWriter[str]):
         if (test := self._lane_test(e)) is not None:
             t, by = f"i32x{lanes}", f" * tm_splat_i32x{lanes}({test.stride})" if test.stride > 1 else ""
             bound = f"{self.address(test.bound)} - {self.address(test.base)}"
-            near = f"tm_splat_{t}((i32)tm_min_i64x1(tm_max_i64x1({bound}, -1LL), {test.beyond}LL))"
+            near = f"tm_splat_{t}(tm_min_i64x1(tm_max_i64x1({bound}, -1LL), {test.beyond}LL))"  # converted: it fits
             return f"((m32x{lanes})(tm_iota_{t}(){by} {_COMPARE[test.op]} {near}))"
         if lanes > 1 and dtype.is_bool:
             bits = self.mask_bits(e)

@@ -82,7 +82,7 @@ class SharedReduction:
     def of_warps(self, total: OperandView) -> None:
         """Adds what the workers of a block share, in order: afterwards the first threads hold the sums."""
         b, shared, owner = self.b, total.buffer, total.buffer.owner
-        if owner is None or owner.num_workers >= self.threads:
+        if owner is None or not any(isinstance(s, TileStep) and s.part is not None for s in self.tree.steps):
             return
         across = b.allocate("parts", shared.dtype, shared.shape, ir.Scope.SHARED)
         whole, held = (ir.Region(x, (index(0),) * x.rank, x.shape) for x in (across, shared))

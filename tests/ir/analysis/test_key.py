@@ -16,7 +16,7 @@ from taskmap.ir.errors import TypeMismatchError, VerifyError
 from taskmap.ir.nodes import Buffer, Dim, Expr, For, GpuLaunch, Kernel, LoopKind, Scope, Store, Var
 from taskmap.ir.source import SourceLocation
 from taskmap.ir.task import Stage, Task
-from taskmap.ir.types import DType, f16, f32
+from taskmap.ir.types import DType, f16, f32, i32
 from taskmap.ir.visit import fresh
 from taskmap.ir.workers import BLOCKS, THREAD
 from tests.ir.random_kernels import kernels
@@ -151,9 +151,26 @@ def test_mappings_and_layouts_count_by_meaning() -> None:
     assert kernel_key(_kernel(same)) != kernel_key(_kernel(turned))
 
 
-@pytest.mark.parametrize("change", [{"grid": (2,), "threads": 32}, {"threads": 64}, {"outputs": ()}], ids=str)
-def test_the_launch_and_the_outputs_of_a_kernel_count(change: dict[str, Any]) -> None:
-    assert kernel_key(_kernel(**change)) != kernel_key(_kernel())
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"grid": (2,)},
+        {"threads": 64},
+        {"cluster": (2,)},
+        {"min_blocks": 2},
+        {"workspace": (Buffer("w", f32, (4,)),)},
+        {"counters": (Buffer("c", i32, (4,)),)},
+    ],
+    ids=lambda c: next(iter(c)),
+)
+def test_the_launch_of_a_kernel_counts(change: dict[str, Any]) -> None:
+    launch = GpuLaunch((1,), 32)
+    assert kernel_key(_kernel(launch=replace(launch, **change))) != kernel_key(_kernel(launch=launch))
+    assert kernel_key(_kernel(launch=launch)) != kernel_key(_kernel())
+
+
+def test_the_outputs_of_a_kernel_count() -> None:
+    assert kernel_key(_kernel(outputs=())) != kernel_key(_kernel())
 
 
 @pytest.mark.parametrize(
