@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from taskmap.graph.nodes import Node
+from taskmap.graph.nodes import Node, OperatorNode
 from taskmap.ir.construct import reduce, static_size
 from taskmap.ir.errors import GraphError
 from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike, Load, Var
@@ -57,7 +57,7 @@ def define(
     element: Callable[..., Callable[..., ExprLike]],
     dtype: DType | None = None,
     **attrs: object,
-) -> Node:
+) -> OperatorNode:
     """A node of ``shape``: ``element(*formals)`` returns the function from output indices to the element's value.
 
     An input that no element loads (for example in isnan of an integer) is dropped from the node's inputs.
@@ -68,7 +68,7 @@ def define(
     read = [i for i, x in enumerate(formals) if x in loaded]
     if len(read) < len(formals):
         definition = replace(definition, inputs=tuple(formals[i] for i in read))
-    return Node(op, tuple(inputs[i] for i in read), definition.shape, definition.dtype, definition, dict(attrs))
+    return OperatorNode(tuple(inputs[i] for i in read), definition.shape, definition.dtype, op, definition, dict(attrs))
 
 
 def elementwise(op: str, inputs: Sequence[Node], function: Callable[..., ExprLike], dtype: DType | None = None) -> Node:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from taskmap.graph.nodes import Node
+from taskmap.graph.nodes import ExternNode
 from taskmap.ir.errors import GraphError
 from taskmap.ir.nodes import Expr
 
@@ -35,13 +35,12 @@ def fill(structure: object, tensors: Sequence[object], size: Callable[[Expr], ob
     return structure
 
 
-def call_extern(node: Node, tensors: Sequence[object], size: Callable[[Expr], object]) -> object:
+def call_extern(node: ExternNode, tensors: Sequence[object], size: Callable[[Expr], object]) -> object:
     """Calls the extern ``node`` on ``tensors``, one per input, and returns the operator's result."""
-    target = node.attrs["target"]
-    if not callable(target):
+    if not callable(node.target):
         raise GraphError(f"the target of {node!r} cannot be called")
-    args = fill(node.attrs["args"], tensors, size)
-    kwargs = fill(node.attrs["kwargs"], tensors, size)
+    args = fill(node.args, tensors, size)
+    kwargs = fill(node.kwargs, tensors, size)
     if not isinstance(args, tuple) or not isinstance(kwargs, dict):
         raise GraphError(f"the arguments of {node!r} are malformed")
-    return target(*args, **kwargs)
+    return node.target(*args, **kwargs)

@@ -1,21 +1,32 @@
 """The graph IR: a DAG of operators, each one a compute definition over its predecessors.
 
 A node has one output. An operator with several outputs becomes several nodes (dead ones are removed) or, when PyTorch
-must run it, one ``extern`` node with ``getitem`` nodes on it. Shapes are logical; layout planning decides later where a
+must run it, one ExternNode with Items on it. Shapes are logical; layout planning decides later where a
 value is stored, so placement is not part of the graph.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
-from taskmap.ir.nodes import Dim, Var
+from taskmap.ir.nodes import Dim, Expr, Var
 from taskmap.ir.task import Compute
 from taskmap.ir.types import DType
 
-__all__ = ["Graph", "Node", "Origin"]
+__all__ = [
+    "ConstantNode",
+    "ExternNode",
+    "Graph",
+    "InputNode",
+    "ItemNode",
+    "Node",
+    "OperatorNode",
+    "Origin",
+    "SizeNode",
+]
 
 _ids = itertools.count()
 
@@ -36,32 +47,108 @@ class Origin:
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """One value of the graph.
+    """One value of the graph: an OperatorNode, InputNode, ConstantNode, ExternNode, ItemNode or SizeNode.
 
-    ``op`` is the operator's name; four names are special: input (a graph input, ``attrs["index"]``), constant (a tensor
-    of the model, ``attrs["value"]``), extern and getitem. Every other node has a ``define``: its compute definition,
-    whose formal inputs correspond to ``inputs`` in order. ``attrs`` holds further facts that a template needs.
     ``strides`` is set where the caller fixes them: for inputs, and for outputs that must equal eager's.
     """
 
-    op: str
+    KIND: ClassVar[str] = "node"
+
     inputs: tuple[Node, ...]
     shape: tuple[Dim, ...]
     dtype: DType
-    define: Compute | None = None
-    attrs: dict[str, object] = field(default_factory=dict)
-    origin: Origin = field(default_factory=Origin)
-    strides: tuple[Dim, ...] | None = None
-    id: int = field(default_factory=lambda: next(_ids))
+    origin: Origin = field(default_factory=Origin, kw_only=True)
+    strides: tuple[Dim, ...] | None = field(default=None, kw_only=True)
+    id: int = field(default_factory=lambda: next(_ids), kw_only=True)
+
+    @property
+    def op(self) -> str:
+        """The operator's name; for another node, that of its kind."""
+        return self.KIND
+
+    @property
+    def define(self) -> Compute | None:
+        """The compute definition of an operator; None for another node."""
+        return None
+
+    @property
+    def attrs(self) -> Mapping[str, object]:
+        """Further facts of an operator; none for another node."""
+        return {}
 
     @property
     def is_compute(self) -> bool:
-        """True when taskmap compiles the node; false for inputs, constants, externs and their items."""
+        """True for an operator, which taskmap compiles; false for inputs, constants, externs and their items."""
         return self.define is not None
 
     def __repr__(self) -> str:
         args = ", ".join(f"%{n.id}" for n in self.inputs)
         return f"%{self.id} = {self.op}({args}): {self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class OperatorNode(Node):
+    """``define`` of its inputs, which correspond to the formal inputs in order. ``op``: the operator's name; ``attrs``:
+    further facts that a template needs."""
+
+    op: str = field()
+    define: Compute = field()
+    attrs: dict[str, object] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class InputNode(Node):
+    """The argument at position ``index``; is_size: a number, the value of a symbolic size. ``name`` is the model's."""
+
+    KIND: ClassVar[str] = "input"
+
+    index: int = 0
+    is_size: bool = False
+    name: str = ""
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class ConstantNode(Node):
+    """``value``, a tensor of the model."""
+
+    KIND: ClassVar[str] = "constant"
+
+    value: Any = field()
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class ExternNode(Node):
+    """``target(*args, **kwargs)``, a function of PyTorch, or one that ``runner`` names; a Slot in an argument stands
+    for an input. ``reason``: the one for which it is not compiled. The ItemNodes of several results read them from it,
+    an opaque value. ``draw``: the place of one that draws random numbers among those that do.
+    """
+
+    KIND: ClassVar[str] = "extern"
+
+    target: Any = field()
+    args: Any = field()
+    kwargs: Any = field()
+    reason: str = field()
+    runner: str = "PyTorch"
+    draw: int | None = None
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class ItemNode(Node):
+    """The result at position ``index`` of an extern with several results, its input."""
+
+    KIND: ClassVar[str] = "getitem"
+
+    index: int = 0
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class SizeNode(Node):
+    """``size``, a number computed from symbolic sizes; only as an output of the graph."""
+
+    KIND: ClassVar[str] = "symint"
+
+    size: Expr | float = field()
 
 
 @dataclass(slots=True, eq=False)
@@ -75,7 +162,7 @@ class Graph:
     known; ``remarks``, for reports, why a pass decided as it did about the node of an ``id``.
     """
 
-    inputs: list[Node]
+    inputs: list[InputNode]
     outputs: list[Node | None]
     dims: dict[Var, tuple[object, ...]] = field(default_factory=dict)
     constant_inputs: frozenset[int] = frozenset()

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from taskmap.graph.nodes import Graph, Node
+from taskmap.graph.nodes import ConstantNode, ExternNode, Graph, ItemNode, Node, SizeNode
 from taskmap.ir.errors import GraphError, InputError
 from taskmap.ir.interp.definitions import Array, convert, evaluate, size_of
 from taskmap.ir.nodes import Expr, Var
@@ -15,7 +15,7 @@ from taskmap.ir.types import FLOAT8, bf16
 
 __all__ = ["run"]
 
-Extern = Callable[[Node, list[Any], Callable[[Expr], int | float]], Any]
+Extern = Callable[[ExternNode, list[Any], Callable[[Expr], int | float]], Any]
 """Runs an extern node on its inputs; the third argument evaluates a symbolic size."""
 
 
@@ -55,13 +55,13 @@ def node_value(node: Node, arguments: list[Any], dims: Mapping[Var, int], extern
     """The value of one node, given the values of its inputs. Raises GraphError as ``run`` does."""
     if node.define is not None:
         return evaluate(node.define, arguments, dims)
-    if node.op == "constant":
-        return array_of(node.attrs["value"], node)
-    if node.op == "getitem":
-        return arguments[0][node.attrs["index"]]
-    if node.op == "symint":
-        return _size(node.attrs["expr"], dims)
-    if node.op == "extern" and extern is not None:
+    if isinstance(node, ConstantNode):
+        return array_of(node.value, node)
+    if isinstance(node, ItemNode):
+        return arguments[0][node.index]
+    if isinstance(node, SizeNode):
+        return _size(node.size, dims)
+    if isinstance(node, ExternNode) and extern is not None:
         return extern(node, arguments, lambda e: _size(e, dims))
     raise GraphError(f"{node!r} has no definition, and no function was given that runs it")
 

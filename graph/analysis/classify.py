@@ -10,7 +10,9 @@ recurrence    a loop over steps                      LSTM, GRU, RNN
 
 from __future__ import annotations
 
-from taskmap.graph.nodes import Node
+from dataclasses import replace
+
+from taskmap.graph.nodes import Node, OperatorNode
 from taskmap.ir.analysis.contraction import find_contraction, multiplies_bytes
 from taskmap.ir.construct import static_size
 from taskmap.ir.errors import GraphError
@@ -28,6 +30,12 @@ def definition(node: Node) -> Compute:
     if node.define is None:
         raise GraphError(f"{node!r} has no compute definition, so it cannot be part of a kernel")
     return node.define
+
+
+def redefined(node: Node, inputs: tuple[Node, ...], define: Compute) -> OperatorNode:
+    """The operator ``node`` with another definition, of other inputs."""
+    assert isinstance(node, OperatorNode)
+    return replace(node, inputs=inputs, define=define)
 
 
 def is_view(define: Compute) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 
 from taskmap.graph.analysis.classify import arithmetic_cost, definition, is_contraction, is_injective, is_view
-from taskmap.graph.nodes import Graph, Node
+from taskmap.graph.nodes import ConstantNode, Graph, Node
 from taskmap.ir.construct import static_size
 from taskmap.ir.nodes import Cast, Load
 
@@ -25,10 +25,10 @@ def views_of_memory(node: Node) -> bool:
 
 def computed_once(graph: Graph) -> set[Node]:
     """Nodes that depend only on constants, and on no size: their values persist from call to call."""
-    constant = {n for i, n in enumerate(graph.inputs) if i in graph.constant_inputs}
+    constant: set[Node] = {n for i, n in enumerate(graph.inputs) if i in graph.constant_inputs}
     for node in graph.nodes():
         fixed = node.is_compute and all(static_size(n) is not None for n in node.shape)
-        if node.op == "constant" or (fixed and all(n in constant for n in node.inputs)):
+        if isinstance(node, ConstantNode) or (fixed and all(n in constant for n in node.inputs)):
             constant.add(node)
     return constant
 

@@ -22,7 +22,7 @@ from taskmap.graph.fusion.groups import Fusion
 from taskmap.graph.fusion.in_place_cat import concatenated_axis, parts_of
 from taskmap.graph.fusion.tails import move_tails
 from taskmap.graph.fusion.tasks import build_task, members_and_inlined, task_name
-from taskmap.graph.nodes import Graph, Node
+from taskmap.graph.nodes import ConstantNode, ExternNode, Graph, InputNode, Node
 from taskmap.ir.nodes import Dim
 from taskmap.ir.task import Task
 
@@ -53,7 +53,7 @@ class Group:
 class Plan:
     """Steps in running order (each a group or an extern node), the placement of every value, and the outputs."""
 
-    steps: tuple[Group | Node, ...]
+    steps: tuple[Group | ExternNode, ...]
     placements: Mapping[Node, Placement]
     outputs: tuple[Node | None, ...]
 
@@ -87,7 +87,7 @@ class _Planner:
 
     def plan(self) -> Plan:
         inlined = self.accesses.inlined
-        real = [n for n in self.nodes if n not in inlined and n.op not in ("input", "constant")]
+        real = [n for n in self.nodes if n not in inlined and not isinstance(n, (InputNode, ConstantNode))]
         reads = {n: self._reads(n) for n in real}
         users: dict[Node, list[Node]] = {n: [] for n in self.nodes}
         for node in real:
@@ -108,7 +108,7 @@ class _Planner:
         placements = {n: self._place(n, self.strides) for n in self.nodes if not n.is_compute or n in self.in_place}
         placements.update({n: self._place(n, self.strides) for n in written})
         placements.update(self.views)
-        steps = [self._step(c, placements) for c in clusters if c.kind != "fixed" or c.nodes[0].op == "extern"]
+        steps = [step for c in clusters if (step := self._step(c, placements)) is not None]
         return Plan(tuple(steps), MappingProxyType(placements), tuple(self.graph.outputs))
 
     def _is_computed(self, node: Node) -> bool:
@@ -142,9 +142,11 @@ class _Planner:
         fixed = self.strides[node]
         return replace(place, strides=fixed) if equal_strides(node.shape, place.strides, fixed) else None
 
-    def _step(self, cluster: Cluster, placements: Mapping[Node, Placement]) -> Group | Node:
+    def _step(self, cluster: Cluster, placements: Mapping[Node, Placement]) -> Group | ExternNode | None:
+        """None for a node that nothing computes."""
         if cluster.kind == "fixed":
-            return cluster.nodes[0]
+            (node,) = cluster.nodes
+            return node if isinstance(node, ExternNode) else None
         members = set(cluster.nodes)
         nodes = members_and_inlined(cluster.nodes, self.accesses.inlined)
         outputs = tuple(n for n in cluster.nodes if n in placements)
@@ -158,7 +160,7 @@ class _Planner:
 def _read_from_outside(graph: Graph, nodes: Iterable[Node]) -> set[Node]:
     """Computed values that must be in memory: outputs, operands of externs, and the sources of views among these."""
     read = [n for n in graph.outputs if n is not None]
-    read += [x for n in nodes if n.op == "extern" for x in n.inputs]
+    read += [x for n in nodes if isinstance(n, ExternNode) for x in n.inputs]
     viewed = [view_chain(n)[-1] for n in read]
     return {n for n in (*read, *viewed) if n.is_compute}
 

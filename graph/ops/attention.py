@@ -56,9 +56,7 @@ def attention(
 
         return at
 
-    node = define("attention", inputs, (*q.shape[:3], v.shape[3]), element, q.dtype)
-    node.attrs = {"scale": factor, "causal": causal}
-    return node
+    return define("attention", inputs, (*q.shape[:3], v.shape[3]), element, q.dtype, scale=factor, causal=causal)
 
 
 def log_sum_exp(q: Node, k: Node, mask: Node | None, causal: bool, scale: float | None) -> Node:

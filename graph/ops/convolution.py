@@ -8,10 +8,10 @@ arithmetic" (2016).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from taskmap.graph.build import define
-from taskmap.graph.nodes import Node
+from taskmap.graph.nodes import Node, OperatorNode
 from taskmap.graph.ops.pointwise import pointwise
 from taskmap.graph.ops.views import reshape
 from taskmap.ir.analysis.simplify import Simplifier
@@ -96,7 +96,7 @@ def convolution(
         raise UnsupportedError("a convolution whose kernel has a symbolic size")
     known = tuple(n for n in kernel if n is not None)
     node = (_transposed if transposed else _direct)(x, w, known, slide, groups, extra)
-    node.attrs = {
+    attrs = {
         "stride": slide.stride,
         "padding": slide.padding,
         "dilation": slide.dilation,
@@ -104,10 +104,10 @@ def convolution(
         "transposed": transposed,
         "output_padding": extra,
     }
-    return node
+    return replace(node, attrs=attrs)
 
 
-def _direct(x: Node, w: Node, kernel: tuple[int, ...], s: Window, groups: int, extra: tuple[int, ...]) -> Node:
+def _direct(x: Node, w: Node, kernel: tuple[int, ...], s: Window, groups: int, extra: tuple[int, ...]) -> OperatorNode:
     out_channels, per_group = w.shape[0], w.shape[1]
     spatial = [
         output_size(n, k, s.stride[d], s.padding[d], s.dilation[d])
@@ -164,7 +164,9 @@ def tap_positions(
     return place, inside
 
 
-def _transposed(x: Node, w: Node, kernel: tuple[int, ...], s: Window, groups: int, extra: tuple[int, ...]) -> Node:
+def _transposed(
+    x: Node, w: Node, kernel: tuple[int, ...], s: Window, groups: int, extra: tuple[int, ...]
+) -> OperatorNode:
     of_group = static_size(w.shape[1])
     per_group = _channels_per_group(x.shape[1], groups)
     if of_group is None:

@@ -394,9 +394,8 @@ class _Pattern:
             return at
 
         sources = [q, k, v, *(self.elements.nodes[f] for f in operands)]
-        made = define("attention", sources, (*self.grid.shape[:3], self.last[1]), element, origin.dtype)
-        made.attrs = {"scale": self.scale, "causal": False}
-        return made
+        shape, attrs = (*self.grid.shape[:3], self.last[1]), {"scale": self.scale, "causal": False}
+        return define("attention", sources, shape, element, origin.dtype, **attrs)
 
     def _forbidden_rows(self) -> Node | None:
         """Rows in which minus infinity masks every key: bool, broadcastable to [b, h, i, d]; None if there are none.

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from taskmap.graph.analysis.classify import redefined
 from taskmap.graph.build import define, elementwise
 from taskmap.graph.nodes import Node
 from taskmap.ir.analysis.contraction import Contraction, byte_factor, find_contraction
@@ -50,7 +51,7 @@ def multiply_unsigned_by_signed(node: Node) -> tuple[Node, tuple[Node, ...]] | N
     sources = tuple(changed[f][1] if f in changed else source[f] for f in definition.inputs)
     body = map_expr(definition.body, lambda e: _reading(e, changed))
     product = replace(definition, inputs=inputs, body=body)
-    return replace(node, inputs=sources, define=product), tuple(terms)
+    return redefined(node, sources, product), tuple(terms)
 
 
 def with_terms(node: Node, product: Node, terms: tuple[Node, ...]) -> Node:

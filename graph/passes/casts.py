@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from taskmap.graph.analysis.classify import definition, same_position
+from taskmap.graph.analysis.classify import definition, redefined, same_position
 from taskmap.graph.nodes import Graph, Node
 from taskmap.graph.passes.base import GraphPass, no_node, rewrite
 from taskmap.graph.passes.views import SINGLE_VIEWS
@@ -39,7 +39,7 @@ def _visit(node: Node) -> Node:
         return source if node.strides is None else node
     define = definition(node.inputs[0])
     body = cast(inner, node.dtype)
-    return replace(node, inputs=(source,), define=replace(define, name=node.op, dtype=node.dtype, body=body))
+    return redefined(node, (source,), replace(define, name=node.op, dtype=node.dtype, body=body))
 
 
 def converted(node: Node) -> Load | None:

@@ -8,7 +8,7 @@ from taskmap.graph.analysis.classify import definition, is_injective
 from taskmap.graph.analysis.inlining import computed_once, inlined_nodes, is_anchor, views_of_memory
 from taskmap.graph.build import same_dim
 from taskmap.graph.fusion.in_place_cat import concatenated_axis
-from taskmap.graph.nodes import Graph, Node
+from taskmap.graph.nodes import ExternNode, Graph, Node, OperatorNode
 from taskmap.graph.ops.views import copy
 from taskmap.graph.passes.base import GraphPass, escaping, rewrite
 from taskmap.graph.passes.growing import growth
@@ -52,7 +52,7 @@ class ConcatenateInPlace(GraphPass):
         taken: set[int] = set()
 
         def visit(node: Node) -> Node:
-            if node.op != "cat" or not _is_whole(node):
+            if not isinstance(node, OperatorNode) or node.op != "cat" or not _is_whole(node):
                 return node
             original, node = node, grown.with_shorter(node)
             if not _needs_memory(node.id, readers) and not grown.grows(node):
@@ -74,7 +74,7 @@ def _movable(graph: Graph, users: dict[Node, list[Node]]) -> set[int]:
     """The ids of values that a kernel makes and that can be placed anywhere."""
     nodes = list(users)
     once = computed_once(graph)
-    fixed = escaping(graph) | {n for node in nodes if node.op == "extern" for n in node.inputs}
+    fixed = escaping(graph) | {n for node in nodes if isinstance(node, ExternNode) for n in node.inputs}
     inlined = inlined_nodes(nodes, fixed, once)
     return {
         n.id

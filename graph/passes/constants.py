@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from taskmap.graph.analysis.classify import definition
+from taskmap.graph.analysis.classify import definition, redefined
 from taskmap.graph.analysis.inlining import is_anchor
-from taskmap.graph.nodes import Graph, Node
+from taskmap.graph.nodes import ConstantNode, Graph, Node
 from taskmap.graph.passes.base import GraphPass, no_node, rewrite
 from taskmap.ir.construct import const, static_size
 from taskmap.ir.nodes import Buffer, Const, Expr, Load
@@ -46,7 +46,7 @@ def _visit(node: Node) -> Node:
     loaded = {e.buffer for e in walk_exprs(body) if isinstance(e, Load)}
     rest = [(f, n) for f, n in zip(define.inputs, node.inputs, strict=True) if f in loaded]
     inputs = tuple(f for f, _ in rest)
-    return replace(node, inputs=tuple(n for _, n in rest), define=replace(define, inputs=inputs, body=body))
+    return redefined(node, tuple(n for _, n in rest), replace(define, inputs=inputs, body=body))
 
 
 def single_value(node: Node) -> Const | None:
@@ -54,9 +54,9 @@ def single_value(node: Node) -> Const | None:
     if node.is_compute:
         body = definition(node).body
         return body if isinstance(body, Const) else None
-    if node.op != "constant" or any(static_size(n) != 1 for n in node.shape):
+    if not isinstance(node, ConstantNode) or any(static_size(n) != 1 for n in node.shape):
         return None
-    value: Any = node.attrs["value"]
+    value: Any = node.value
     return const(value.item(), node.dtype)
 
 

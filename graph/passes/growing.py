@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
+from taskmap.graph.analysis.classify import definition, redefined
 from taskmap.graph.fusion.in_place_cat import concatenated_axis
-from taskmap.graph.nodes import Node
+from taskmap.graph.nodes import Node, OperatorNode
 from taskmap.graph.ops.join import cat
 
 
@@ -30,7 +31,7 @@ class GrowthTable:
     longest: dict[int, tuple[int, int, int]] = field(default_factory=dict)
     made: dict[int, Node] = field(default_factory=dict)
 
-    def with_shorter(self, node: Node) -> Node:
+    def with_shorter(self, node: OperatorNode) -> OperatorNode:
         """The ``cat`` that reads the longest one in it in place of that one's tensors; ``node`` itself if there is
         none that is made in place."""
         shorter, first, last = self.longest.get(node.id, (-1, 0, 0))
@@ -38,7 +39,7 @@ class GrowthTable:
         if part is None or part in node.inputs:
             return node
         inputs = (*node.inputs[:first], part, *node.inputs[last:])
-        return replace(node, inputs=inputs, define=cat(inputs, concatenated_axis(node)).define)
+        return redefined(node, inputs, definition(cat(inputs, concatenated_axis(node))))
 
     def grows(self, node: Node) -> bool:
         """True if ``node`` is part of a longer concatenation, or contains one that is made in place."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from taskmap.graph.analysis.classify import definition, is_contraction, is_injective
+from taskmap.graph.analysis.classify import definition, is_contraction, is_injective, redefined
 from taskmap.graph.analysis.inlining import computed_once
 from taskmap.graph.build import define
 from taskmap.graph.nodes import Graph, Node
@@ -166,7 +166,7 @@ class _Rewriting:
         sources = (*(node.inputs[i] for i in kept), *(n for _, n, _ in self.held.values()))
         terms = map_expr(self.c.reduce.body, lambda e: inside if e is self.c.b else None)
         body = _with_sum(d.body, self.sum_of(terms))
-        return replace(node, inputs=sources, define=replace(d, inputs=inputs, body=body))
+        return redefined(node, sources, replace(d, inputs=inputs, body=body))
 
     def sum_of(self, terms: Expr) -> Expr:
         """The sum; one over bytes that hold several terms goes byte by byte, so the place in the byte is constant in

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from taskmap.graph.analysis.classify import definition, same_position
 from taskmap.graph.analysis.inlining import computed_once
 from taskmap.graph.analysis.placement import is_convolution
-from taskmap.graph.nodes import Graph, Node
+from taskmap.graph.nodes import Graph, Node, OperatorNode
 from taskmap.graph.passes.base import GraphPass, rewrite
 from taskmap.ir.construct import const, constant_value
 from taskmap.ir.nodes import Binary, Buffer, Expr, Load, Var
@@ -64,7 +64,8 @@ class _Affine:
         conv = replace(self.value, inputs=(x, scaled))
         if not isinstance(self.shift, Load):
             shift = Compute("shift", tuple(self.tensors), (node.shape[1],), node.dtype, (self.channel,), self.shift)
-            made = Node("shift", tuple(self.tensors.values()), shift.shape, shift.dtype, shift, origin=node.origin)
+            sources = tuple(self.tensors.values())
+            made = OperatorNode(sources, shift.shape, shift.dtype, "shift", shift, origin=node.origin)
             held = formal("shift", made.shape, made.dtype)
             self.tensors, self.shift = {held: made}, held[self.channel]
         result = self.combined("add", conv, 1, lambda value: _plus(value, self.shift), node)
@@ -79,7 +80,7 @@ class _Affine:
         used = {e.buffer for e in walk_exprs(body) if isinstance(e, Load)}
         tensors = {held: x, **{f: n for f, n in self.tensors.items() if f in used}}
         compute = Compute(op, tuple(tensors), x.shape, x.dtype, axes, body)
-        return Node(op, tuple(tensors.values()), x.shape, x.dtype, compute, origin=origin.origin)
+        return OperatorNode(tuple(tensors.values()), x.shape, x.dtype, op, compute, origin=origin.origin)
 
 
 def _affine_of_convolution(node: Node, lonely: set[int], constant: set[int]) -> _Affine | None:

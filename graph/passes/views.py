@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from taskmap.graph.analysis.classify import definition, is_identity
+from taskmap.graph.analysis.classify import definition, is_identity, redefined
 from taskmap.graph.analysis.inlining import views_of_memory
 from taskmap.graph.nodes import Graph, Node
 from taskmap.graph.passes.base import GraphPass, escaping, no_node, rewrite
@@ -75,4 +75,4 @@ def compose(outer: Node, inner: Node) -> Node:
             simplify.replace(axis, as_expr(0, i64))
     indices = tuple(simplify(substitute(i, here)) for i in below.body.indices)
     body = Load(below.body.buffer, indices, define.dtype)
-    return replace(outer, inputs=inner.inputs, define=replace(define, inputs=below.inputs, body=body))
+    return redefined(outer, inner.inputs, replace(define, inputs=below.inputs, body=body))

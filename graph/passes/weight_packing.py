@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 from typing import cast as typed
 
+from taskmap.graph.analysis.classify import redefined
 from taskmap.graph.analysis.inlining import computed_once
 from taskmap.graph.build import define
 from taskmap.graph.nodes import Graph, Node
@@ -378,4 +379,4 @@ def _reading(node: Node, position: int, packed: Node, order: PackOrder) -> Node:
     body = map_expr(old.body, one)
     fresh = Compute(old.name, inputs, old.shape, old.dtype, old.axes, body)
     sources = tuple(packed if i == position else n for i, n in enumerate(node.inputs))
-    return replace(node, inputs=sources, define=fresh)
+    return redefined(node, sources, fresh)

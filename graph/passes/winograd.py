@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 from typing import cast as typed
 
+from taskmap.graph.analysis.classify import redefined
 from taskmap.graph.analysis.inlining import computed_once
 from taskmap.graph.build import define
 from taskmap.graph.nodes import Graph, Node
@@ -128,4 +129,4 @@ def reading(node: Node, weights: Node, form: WinogradForm) -> Node:
     body = map_expr(old.body, one)
     fresh = Compute(old.name, (old.inputs[0], now), old.shape, old.dtype, old.axes, body)
     attrs = {**node.attrs, ATTRIBUTE: form.outputs}
-    return replace(node, inputs=(node.inputs[0], weights), define=fresh, attrs=attrs)
+    return replace(redefined(node, (node.inputs[0], weights), fresh), attrs=attrs)

@@ -61,7 +61,7 @@ class _Recorder:
         self.graph, self.weight = graph, weight
         inputs = graph.segment.graph.inputs if graph.segment.graph is not None else ()
         # Sizes with names of their own are computed when an archive runs; they are not inputs of the model.
-        inputs = [n for n in inputs if not n.attrs.get("scalar")]
+        inputs = [n for n in inputs if not n.is_size]
         self.shapes: tuple[tuple[Dim, ...], ...] = graph.shapes or tuple(n.shape for n in inputs)
         c = graph.compilation
         self.binding = _NOTHING if c is None else c.parts.main.binding

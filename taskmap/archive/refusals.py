@@ -8,6 +8,7 @@ from taskmap.graph.importers.onnx import Model, Port
 from taskmap.graph.importers.onnx.read.elements import STRING
 from taskmap.graph.importers.onnx.read.library import described
 from taskmap.graph.importers.onnx.read.protos import shown
+from taskmap.graph.nodes import ExternNode
 from taskmap.ir.errors import InputError, UnsupportedError
 from taskmap.onnx.points import Segment
 
@@ -50,7 +51,7 @@ def check_segments(segments: Sequence[Segment], valued: Sequence[str]) -> None:
         elif s.finished is None and not valued:
             reasons.append("a computed value decides which operators run next")
         nodes = [] if s.graph is None else s.graph.nodes()
-        reasons += [f"{n.origin or n.op}: runs on the host ({n.attrs['reason']})" for n in nodes if n.op == "extern"]
+        reasons += [f"{n.origin or n.op}: runs on the host ({n.reason})" for n in nodes if isinstance(n, ExternNode)]
     reasons = list(dict.fromkeys(reasons))
     if reasons:
         more = [f"and {len(reasons) - _MOST_LISTED} more"] if len(reasons) > _MOST_LISTED else []

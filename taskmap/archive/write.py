@@ -31,6 +31,7 @@ from taskmap.graph.importers.onnx.read.assumptions import Check
 from taskmap.graph.importers.onnx.read.elements import held_in, numpy_type
 from taskmap.graph.importers.onnx.read.protos import shown
 from taskmap.graph.importers.onnx.read.values import Tensor
+from taskmap.graph.nodes import ExternNode
 from taskmap.ir.errors import InputError, TaskmapError, UnsupportedError
 from taskmap.ir.types import DType
 from taskmap.onnx.engines import compiled_by
@@ -146,7 +147,7 @@ def _general(
         if sum(map(prod, shapes)) > MOST_EXAMPLE:
             continue
         made = runner.generalise(_zeros(model, shapes))
-        if made is None or made.graph is None or any(n.op == "extern" for n in made.graph.nodes()):
+        if made is None or made.graph is None or any(isinstance(n, ExternNode) for n in made.graph.nodes()):
             continue
         assert made.guard is not None
         if len(made.guard.open) == len(made.guard.order):

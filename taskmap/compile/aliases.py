@@ -14,7 +14,7 @@ from torch import fx
 
 from taskmap.compile.sharing import Aliases, Shared
 from taskmap.graph.importers.torch.symbols import Symbols
-from taskmap.graph.nodes import Graph
+from taskmap.graph.nodes import Graph, InputNode
 from taskmap.ir.errors import ImportGraphError, UnsupportedError
 from taskmap.ir.nodes import Dim, Var
 from taskmap.ir.visit import walk_exprs
@@ -57,7 +57,7 @@ def take_aliases(gm: fx.GraphModule, graph: Graph, symbols: Symbols, hidden: Seq
     shared: dict[int, Shared] = {}
     for i, fx_node in enumerate(returned):
         node = graph.outputs[i]
-        if node is None or _storage(values[i]) is None or fx_node.op == "placeholder" or node.op == "input":
+        if node is None or _storage(values[i]) is None or fx_node.op == "placeholder" or isinstance(node, InputNode):
             continue
         if node.strides is None or node.dtype.kind == "x":
             continue

@@ -16,7 +16,7 @@ from taskmap.backend.program.structure import BufferKind, ExternCall, Launch, Pr
 from taskmap.compile.index_names import indexing_lines, indexing_text
 from taskmap.compile.sharing import Aliases, Shared
 from taskmap.graph.fusion.planning import Group, Plan
-from taskmap.graph.nodes import Graph, Node
+from taskmap.graph.nodes import ConstantNode, ExternNode, Graph, InputNode, ItemNode, Node, SizeNode
 from taskmap.ir.construct import product, static_size
 from taskmap.ir.nodes import Dim, Expr
 
@@ -45,7 +45,7 @@ class BoundProgram:
     binding: Binding
     fixed: Mapping[int, torch.Tensor]
     calls: tuple[ExternFunction, ...]
-    origins: tuple[Group | Node, ...]
+    origins: tuple[Group | ExternNode, ...]
     given: tuple[Node, ...] = ()
 
 
@@ -67,8 +67,8 @@ class AssemblyInput:
     graph: Graph
     plan: Plan
     kernels: Mapping[Group, GroupKernel]
-    extern_function: Callable[[Node], ExternFunction]
-    constant: Callable[[Node], torch.Tensor]
+    extern_function: Callable[[ExternNode], ExternFunction]
+    constant: Callable[[ConstantNode], torch.Tensor]
     aliases: Aliases
 
 
@@ -86,7 +86,7 @@ def assemble(pieces: AssemblyInput) -> SplitProgram:
     before = _Assembler(pieces, early, ()).part(given, Aliases(aliases.arguments, given))
     after = _Assembler(pieces, late, given).part(plan.outputs, aliases)
     roots = {plan.placements[n].root for s in early for n in s.inputs}
-    watched = tuple(sorted({_index(root) for root in roots if root.op == "input"}))
+    watched = tuple(sorted({root.index for root in roots if isinstance(root, InputNode)}))
     return SplitProgram(after, before, watched)
 
 
@@ -151,26 +151,19 @@ def _same(a: Dim, b: Dim) -> bool:
     return isinstance(a, Expr) and isinstance(b, Expr) and (a is b or a == b)
 
 
-def _step_values(step: Group | Node) -> list[Node]:
+def _step_values(step: Group | ExternNode) -> list[Node]:
     return [*step.inputs, *step.outputs] if isinstance(step, Group) else list(step.inputs)
 
 
-def _size(node: Node) -> Dim:
-    size = node.attrs["expr"]
-    assert isinstance(size, (int, Expr))
-    return size
-
-
-def _index(node: Node) -> int:
-    index = node.attrs["index"]
-    assert isinstance(index, int)
-    return index
+def _size(node: SizeNode) -> Dim:
+    assert isinstance(node.size, (int, Expr))
+    return node.size
 
 
 class _Assembler:
     """Builds one program; buffers and slots are created when a step first mentions them."""
 
-    def __init__(self, pieces: AssemblyInput, steps: Sequence[Group | Node], given: tuple[Node, ...]) -> None:
+    def __init__(self, pieces: AssemblyInput, steps: Sequence[Group | ExternNode], given: tuple[Node, ...]) -> None:
         self.pieces, self.steps, self.given = pieces, steps, given
         self.graph, self.plan = pieces.graph, pieces.plan
         self.count = len(pieces.aliases.arguments)
@@ -186,11 +179,11 @@ class _Assembler:
     def part(self, outputs: Sequence[Node | None], aliases: Aliases) -> BoundProgram:
         """The program whose results are ``outputs``."""
         plan = self.plan
-        self.outputs = {self.root(n) for n in outputs if n is not None and n.op != "symint"}
-        externs = [s for s in self.steps if isinstance(s, Node)]
+        self.outputs = {self.root(n) for n in outputs if n is not None and not isinstance(n, SizeNode)}
+        externs = [s for s in self.steps if isinstance(s, ExternNode)]
         self.read_by_externs = {self.root(n) for s in externs for n in s.inputs}
         for node in plan.placements:
-            if node.op == "getitem":
+            if isinstance(node, ItemNode):
                 self.items.setdefault(node.inputs[0], []).append(node)
         for root in self.given:
             self.slot(root)
@@ -216,7 +209,7 @@ class _Assembler:
             dims=tuple(self.graph.dims.items()),
             slots=self.count,
             made={self.slots[r]: self._spec(r) for r in timeline.made},
-            checked={self.slots[r]: self._spec(r) for r in roots if r.op == "input"},
+            checked={self.slots[r]: self._spec(r) for r in roots if isinstance(r, InputNode)},
             allocate=timeline.allocate[0],
             io=tuple(self.slots[roots[b]] for b in program.io),
             constants=tuple(self.slots[roots[b]] for b in program.constants),
@@ -234,12 +227,12 @@ class _Assembler:
 
     def slot(self, root: Node) -> int:
         """The slot of a root's tensor."""
-        if root.op == "input":
-            return self.slots.setdefault(root, _index(root))
+        if isinstance(root, InputNode):
+            return self.slots.setdefault(root, root.index)
         if root not in self.slots:
             self.slots[root] = self.count
             self.count += 1
-            if root.op == "constant":
+            if isinstance(root, ConstantNode):
                 self.fixed[self.slots[root]] = self.pieces.constant(root)
         return self.slots[root]
 
@@ -253,9 +246,9 @@ class _Assembler:
         return self.buffers[root]
 
     def _kind(self, root: Node) -> BufferKind:
-        if root.op == "input":
+        if isinstance(root, InputNode):
             return BufferKind.INPUT
-        if root.op == "constant" or root in self.given:
+        if isinstance(root, ConstantNode) or root in self.given:
             return BufferKind.CONSTANT
         if root in self.outputs and root.is_compute:
             return BufferKind.OUTPUT
@@ -288,13 +281,13 @@ class _Assembler:
             if i in aliases.shared:
                 made.append(None)  # filled in below
                 continue
-            if node is None or node.op == "symint":
+            if node is None or isinstance(node, SizeNode):
                 made.append(None if node is None else _size(node))
                 continue
             view, root = self.view(node), self.root(node)
-            if root.op == "input":
-                copy = key is not None and key != aliases.arguments[_index(root)]
-            elif root.op == "constant" or root in self.given:
+            if isinstance(root, InputNode):
+                copy = key is not None and key != aliases.arguments[root.index]
+            elif isinstance(root, ConstantNode) or root in self.given:
                 copy = True  # the caller must not write to memory kept between calls
             else:
                 copy = owner.setdefault(root, key) != key
@@ -321,8 +314,7 @@ class _Assembler:
         items = self.items.get(node)
         results: list[Result] = []
         for part in [node] if items is None else items:
-            item = None if items is None else part.attrs["index"]
-            assert item is None or isinstance(item, int)
+            item = part.index if isinstance(part, ItemNode) else None
             spec = self._spec(part) if part in timeline.viewed else None
             results.append(Result(self.slot(part), item, spec))
         return ExternBinding(
@@ -370,5 +362,6 @@ class _Timeline:
         self.allocate = [
             tuple(part.slots[r] for r in self.made if first[r] == at) for at in range(stretch + 1)
         ]  # fmt: skip
-        mortal = [r for r in last if r not in part.outputs and r.op not in ("input", "constant") and r in part.slots]
+        made_here = [r for r in last if not isinstance(r, (InputNode, ConstantNode))]
+        mortal = [r for r in made_here if r not in part.outputs and r in part.slots]
         self.dead = [tuple(part.slots[r] for r in mortal if last[r] == at) for at in range(stretch)]

@@ -18,7 +18,7 @@ from taskmap.compile.random_order import number_random
 from taskmap.compile.session import Fallback, Session
 from taskmap.compile.without_memory import unless_without_memory
 from taskmap.graph.importers.torch.fx import read_fx
-from taskmap.graph.nodes import Node
+from taskmap.graph.nodes import ConstantNode
 from taskmap.ir.errors import ImportGraphError, UnsupportedError
 from taskmap.util.dump import new_dump
 from taskmap.util.gc_pause import collector_paused
@@ -114,7 +114,6 @@ def _frozen(arguments: int) -> frozenset[int]:
     )
 
 
-def _constant(node: Node) -> torch.Tensor:
-    value = node.attrs["value"]
-    assert isinstance(value, torch.Tensor)
-    return value
+def _constant(node: ConstantNode) -> torch.Tensor:
+    assert isinstance(node.value, torch.Tensor)
+    return node.value

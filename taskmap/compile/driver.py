@@ -22,7 +22,7 @@ from taskmap.compile.runtime import CompiledGraph
 from taskmap.compile.session import Compilation, Session
 from taskmap.compile.sharing import Aliases
 from taskmap.graph.fusion.planning import Group, Plan, plan
-from taskmap.graph.nodes import Graph, Node
+from taskmap.graph.nodes import ConstantNode, ExternNode, Graph, Node
 from taskmap.graph.passes import run_passes
 from taskmap.ir.nodes import Var
 from taskmap.ir.passes import dump_each, run_pipeline
@@ -38,8 +38,8 @@ def compile_graph(
     session: Session,
     *,
     name: str,
-    extern_function: Callable[[Node], ExternFunction],
-    constant: Callable[[Node], torch.Tensor],
+    extern_function: Callable[[ExternNode], ExternFunction],
+    constant: Callable[[ConstantNode], torch.Tensor],
     aliases: Aliases,
     dump: Dump,
 ) -> Compilation:

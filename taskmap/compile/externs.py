@@ -8,13 +8,13 @@ import torch
 
 from taskmap.backend.program.sizes import sizes_function
 from taskmap.graph.extern import call_extern
-from taskmap.graph.nodes import Node
+from taskmap.graph.nodes import ExternNode
 from taskmap.ir.nodes import Expr, Var
 
 
-def extern_function(node: Node, dims: Sequence[Var]) -> Callable[[Sequence[torch.Tensor], Sequence[int]], object]:
+def extern_function(node: ExternNode, dims: Sequence[Var]) -> Callable[[Sequence[torch.Tensor], Sequence[int]], object]:
     """The function that calls an extern node's operator on its tensors and the values of the graph's ``dims``."""
-    sizes = {e: sizes_function([e], dims) for e in _sizes([node.attrs["args"], node.attrs["kwargs"]])}
+    sizes = {e: sizes_function([e], dims) for e in _sizes([node.args, node.kwargs])}
 
     def call(tensors: Sequence[torch.Tensor], values: Sequence[int]) -> object:
         return call_extern(node, tensors, lambda e: sizes[e](values)[0])

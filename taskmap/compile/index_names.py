@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from taskmap.compile.operator_names import source_name
-from taskmap.graph.nodes import Node
+from taskmap.graph.nodes import ConstantNode, InputNode, Node
 from taskmap.ir.nodes import Call, Load
 from taskmap.ir.visit import walk_exprs
 
@@ -20,7 +20,7 @@ def indexing_text(nodes: Sequence[Node]) -> str:
     the model are named only if there are no others. Empty if none indexes.
     """
     found = {node: positions for node in nodes if (positions := index_nodes(node))}
-    varying = {n: some for n, some in found.items() if any(i.op != "constant" for i in some)}
+    varying = {n: some for n, some in found.items() if not all(isinstance(i, ConstantNode) for i in some)}
     texts = list(dict.fromkeys(_text(n, some) for n, some in (varying or found).items()))
     more = [f"{len(texts) - _MOST} more"] if len(texts) > _MOST else []
     return ", or ".join(texts[:_MOST] + more)
@@ -52,11 +52,10 @@ def _text(node: Node, positions: Iterable[Node]) -> str:
 
 def _name(indices: Node, reader: Node) -> str:
     """The model's name for ``indices``, or for the nearest value that they are computed from."""
-    while indices.op != "input" and len(indices.inputs) == 1 and indices.origin == reader.origin:
+    while not isinstance(indices, InputNode) and len(indices.inputs) == 1 and indices.origin == reader.origin:
         (indices,) = indices.inputs
-    if indices.op == "input":
-        name = indices.attrs.get("name")
-        return _shown(name) if isinstance(name, str) and name else ""
+    if isinstance(indices, InputNode):
+        return _shown(indices.name) if indices.name else ""
     if indices.origin == reader.origin or not indices.origin.text:
         return ""
     return f"the result of {_node_text(indices)}"

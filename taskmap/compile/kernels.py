@@ -13,7 +13,7 @@ from taskmap.compile.session import Session
 from taskmap.compile.task_store import TaskKernel, entry_key
 from taskmap.compile.unfuse import unfuse
 from taskmap.graph.fusion.planning import Group, Plan
-from taskmap.graph.nodes import Node
+from taskmap.graph.nodes import ExternNode, Node
 from taskmap.graph.passes.pack_classes import SizeClass, pack_class
 from taskmap.ir.analysis.key import kernel_key, task_key
 from taskmap.ir.errors import CodegenError, LoweringError, ScheduleError, TaskmapError
@@ -49,7 +49,7 @@ class Compile:
         """The kernel of every group, passed to the builder as soon as it is ready, and the plan whose groups they are:
         a group of several nodes that cannot be scheduled as a whole is taken apart."""
         kernels: dict[Group, TaskKernel] = {}
-        steps: list[Group | Node] = []
+        steps: list[Group | ExternNode] = []
         placements = dict(plan.placements)
         available: set[Node] = set()
         with progress("scheduling", len(plan.steps)) as show:

@@ -9,16 +9,14 @@ from dataclasses import replace
 import torch
 
 from taskmap.graph.fusion.planning import Group, Plan
-from taskmap.graph.nodes import Graph, Node
-
-_RANK = "random_order"
+from taskmap.graph.nodes import ExternNode, Graph, ItemNode, Node
 
 
 def number_random(graph: Graph) -> None:
     """Number the extern nodes that draw random numbers, in the order in which the importer read them."""
-    drawing = [n for n in graph.nodes() if n.op == "extern" and _is_random(n.attrs["target"])]
+    drawing = [n for n in graph.nodes() if isinstance(n, ExternNode) and _is_random(n.target)]
     for rank, node in enumerate(sorted(drawing, key=lambda n: n.id)):
-        node.attrs[_RANK] = rank
+        node.draw = rank
 
 
 def in_random_order(plan: Plan) -> Plan:
@@ -28,7 +26,7 @@ def in_random_order(plan: Plan) -> Plan:
     If fusion has made that impossible, the steps stay as they are.
     """
     steps = plan.steps
-    drawing = [i for i, s in enumerate(steps) if isinstance(s, Node) and _RANK in s.attrs]
+    drawing = [i for i, s in enumerate(steps) if isinstance(s, ExternNode) and s.draw is not None]
     if drawing == sorted(drawing, key=lambda i: _rank(steps[i])):
         return plan
     after = _dependents(plan)
@@ -53,10 +51,8 @@ def in_random_order(plan: Plan) -> Plan:
     return replace(plan, steps=tuple(steps[i] for i in order))
 
 
-def _rank(step: Group | Node) -> int:
-    rank = step.attrs[_RANK] if isinstance(step, Node) else 0
-    assert isinstance(rank, int)
-    return rank
+def _rank(step: Group | ExternNode) -> int:
+    return step.draw or 0 if isinstance(step, ExternNode) else 0
 
 
 def _is_random(target: object) -> bool:
@@ -68,7 +64,7 @@ def _dependents(plan: Plan) -> list[set[int]]:
 
     def root(node: Node) -> Node:
         owner = plan.placements[node].root if node in plan.placements else node
-        return owner.inputs[0] if owner.op == "getitem" else owner
+        return owner.inputs[0] if isinstance(owner, ItemNode) else owner
 
     writers: dict[Node, list[int]] = {}
     after: list[set[int]] = [set() for _ in plan.steps]

@@ -18,7 +18,7 @@ from taskmap.compile.sharing import Aliases
 from taskmap.graph import reference
 from taskmap.graph.importers.onnx.read.elements import from_torch, to_torch
 from taskmap.graph.importers.onnx.read.folding import held_form, run_extern
-from taskmap.graph.nodes import Graph, Node
+from taskmap.graph.nodes import ConstantNode, Graph
 from taskmap.ir.errors import GraphError, UnsupportedError
 from taskmap.onnx.limits import operations
 from taskmap.onnx.points import Run
@@ -101,11 +101,10 @@ def results_on(device: torch.device, function: Extern) -> Extern:
     return call
 
 
-def _constant(node: Node) -> torch.Tensor:
-    value = node.attrs["value"]
-    if not isinstance(value, torch.Tensor):
+def _constant(node: ConstantNode) -> torch.Tensor:
+    if not isinstance(node.value, torch.Tensor):
         raise GraphError(f"the constant {node!r} is not a tensor")
-    return value
+    return node.value
 
 
 def by_definition(graph: Graph) -> Run:

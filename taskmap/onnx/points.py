@@ -15,7 +15,7 @@ from taskmap.graph.importers.onnx.read.control import ControlStep
 from taskmap.graph.importers.onnx.read.elements import from_held, from_torch, held_in
 from taskmap.graph.importers.onnx.read.state import Scope, copied
 from taskmap.graph.importers.onnx.read.values import OptionalValue, PresentedValue, SequenceValue, Tensor, Value
-from taskmap.graph.nodes import Graph, Node, Origin
+from taskmap.graph.nodes import Graph, InputNode, Origin
 from taskmap.ir.construct import static_size
 from taskmap.ir.nodes import Dim, Expr, Var
 from taskmap.onnx.symbolic import Guard
@@ -108,10 +108,10 @@ class Point:
         """The key of a graph for static sizes."""
         return sizes, tuple(t.shape for t in tensors), self.values(tensors)
 
-    def inputs(self, tensors: Sequence[torch.Tensor], shapes: Shapes) -> tuple[list[Node], dict[Tensor, Tensor]]:
+    def inputs(self, tensors: Sequence[torch.Tensor], shapes: Shapes) -> tuple[list[InputNode], dict[Tensor, Tensor]]:
         """The inputs of a graph from here, and the stand-ins for the live tensors; those that decide are
         known."""
-        inputs: list[Node] = []
+        inputs: list[InputNode] = []
         fresh: dict[Tensor, Tensor] = {}
         names = {v: name for frame in self.frames for name, v in frame.values.items() if isinstance(v, Tensor)}
         for i, (placeholder, tensor, shape) in enumerate(zip(self.live, tensors, shapes, strict=True)):
@@ -125,11 +125,9 @@ class Point:
         return inputs, fresh
 
 
-def input_node(index: int, shape: tuple[Dim, ...], elem: int, name: str = "") -> Node:
+def input_node(index: int, shape: tuple[Dim, ...], elem: int, name: str = "") -> InputNode:
     """An input of a graph, in row-major order; ``name`` is its name in the model."""
-    node = Node("input", (), shape, held_in(elem), attrs={"index": index, "name": name})
-    node.strides = row_major(shape)
-    return node
+    return InputNode((), shape, held_in(elem), index, name=name, strides=row_major(shape))
 
 
 def point_at(frames: list[Scope], live: Sequence[Tensor]) -> Point:

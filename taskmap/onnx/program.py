@@ -28,7 +28,7 @@ from taskmap.graph.importers.onnx.read.shape_values import with_sizes
 from taskmap.graph.importers.onnx.read.size_names import SizeNames
 from taskmap.graph.importers.onnx.read.state import Scope, copied, drop_dead, tensors_of
 from taskmap.graph.importers.onnx.read.values import Tensor, Value
-from taskmap.graph.nodes import Graph, Node
+from taskmap.graph.nodes import ExternNode, Graph, InputNode, Node
 from taskmap.ir.construct import const, static_size
 from taskmap.ir.errors import TaskmapError
 from taskmap.ir.nodes import Dim, Expr, Var
@@ -207,8 +207,8 @@ class OnnxProgram:
         found: dict[HostOperator, None] = {}
         for made in self.segments():
             for n in made.graph.nodes() if made.graph is not None else ():
-                if n.op == "extern":
-                    found[HostOperator(n.origin.operator or "", n.origin.text, str(n.attrs["reason"]), False)] = None
+                if isinstance(n, ExternNode):
+                    found[HostOperator(n.origin.operator or "", n.origin.text, n.reason, False)] = None
             if made.step is not None and made.origin is not None:
                 origin = made.origin
                 found[HostOperator(origin.operator or "", origin.text, made.step.reason, True)] = None
@@ -323,7 +323,7 @@ class OnnxProgram:
         self,
         frames: list[Scope],
         outcome: Finished | Stopped,
-        inputs: list[Node],
+        inputs: list[InputNode],
         dims: dict[Var, tuple[object, ...]] | None = None,
         example: dict[Var, int] | None = None,
     ) -> Segment:
@@ -345,7 +345,11 @@ class OnnxProgram:
         return segment
 
     def _compiled(
-        self, wanted: Sequence[Tensor], inputs: list[Node], dims: dict[Var, tuple[object, ...]], example: dict[Var, int]
+        self,
+        wanted: Sequence[Tensor],
+        inputs: list[InputNode],
+        dims: dict[Var, tuple[object, ...]],
+        example: dict[Var, int],
     ) -> tuple[Run | None, Lookup, Graph | None]:
         places: dict[Tensor, tuple[str, int]] = {}
         outputs: dict[Node, int] = {}
@@ -354,7 +358,7 @@ class OnnxProgram:
             if tensor.known is not None and not tensor.is_symbolic:
                 continue
             node = tensor.node()
-            if node.op == "input":
+            if isinstance(node, InputNode):
                 places[tensor] = ("input", positions[node])
             else:
                 places[tensor] = ("result", outputs.setdefault(node, len(outputs)))
@@ -371,9 +375,9 @@ class OnnxProgram:
         return self.engine(graph), Lookup(places), graph
 
 
-def _scalar(index: int) -> Node:
+def _scalar(index: int) -> InputNode:
     """An argument that is a size."""
-    return Node("input", (), (), i64, attrs={"index": index, "scalar": True})
+    return InputNode((), (), i64, index, is_size=True)
 
 
 def _size(size: Dim, known: dict[Var, Expr]) -> Dim:
@@ -474,10 +478,10 @@ def _after_open(segment: Segment, structure: Any, made: Sequence[torch.Tensor]) 
     return point
 
 
-def _note_values(point: Point, outcome: Stopped, inputs: list[Node], tensors: Sequence[torch.Tensor]) -> bool:
+def _note_values(point: Point, outcome: Stopped, inputs: list[InputNode], tensors: Sequence[torch.Tensor]) -> bool:
     """True if the needed values follow from the values of small inputs, which are recorded."""
     sources = {n for t in outcome.needs for n in depends_on(t.node())}
-    places = {inputs.index(n) for n in sources}
+    places = {i for i, n in enumerate(inputs) if n in sources}
     if not places or any(tensors[i].numel() > SMALL or i in point.valued for i in places):
         return False
     # A float in the model's data is used for computing, unless its own value is asked for.

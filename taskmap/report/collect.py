@@ -13,7 +13,7 @@ from taskmap.compile.operator_names import anchor_text, operator_name, source_na
 from taskmap.compile.session import Compilation, Fallback
 from taskmap.graph.analysis.inlining import views_of_memory
 from taskmap.graph.fusion.planning import Group
-from taskmap.graph.nodes import Graph, Node, Origin
+from taskmap.graph.nodes import ConstantNode, ExternNode, Graph, InputNode, ItemNode, Node, Origin, SizeNode
 from taskmap.graph.passes import run_passes
 from taskmap.ir.analysis.cost import Sizes, bytes_moved, operations
 from taskmap.ir.errors import InputError
@@ -23,7 +23,7 @@ from taskmap.report.presentation import Report
 from taskmap.report.records import ExternReport, GraphReport, GroupReport, Line, NodeReport, Refusal, Role
 from taskmap.targets.platform import Source
 
-_INPUTS = ("input", "constant")
+_INPUTS = (InputNode, ConstantNode)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class _GraphAccount:
         self.fastest = _each(steps, recorded.main, min)
         self.total = sum(self.seconds.values()) if recorded.main else None
         prepare = compilation.parts.prepare
-        self.once: set[Group | Node] = set()
+        self.once: set[Group | ExternNode] = set()
         if prepare is not None:
             self.once = set(prepare.origins)
             self.seconds |= _each(prepare.origins, recorded.prepare, median)
@@ -97,8 +97,9 @@ class _GraphAccount:
 
     def graph_report(self) -> GraphReport:
         """The graph as a whole."""
-        outputs = [None if n is None or n.op == "symint" else self.ids[self._root(n)] for n in self.graph.outputs]
-        inputs = tuple(i for n, i in self.ids.items() if n.op in _INPUTS)
+        results = [None if isinstance(n, SizeNode) else n for n in self.graph.outputs]
+        outputs = [None if n is None else self.ids[self._root(n)] for n in results]
+        inputs = tuple(i for n, i in self.ids.items() if isinstance(n, _INPUTS))
         kind = self.compilation.name
         return GraphReport(self.number, kind, len(self.ids), inputs, tuple(outputs), self.calls, self.total)
 
@@ -108,7 +109,7 @@ class _GraphAccount:
 
     def externs(self) -> list[ExternReport]:
         """One record for each extern node, in running order."""
-        return [self._extern(step) for step in self.plan.steps if isinstance(step, Node)]
+        return [self._extern(step) for step in self.plan.steps if isinstance(step, ExternNode)]
 
     def nodes(self) -> list[NodeReport]:
         """One record for each operator: those in the graph, then those that the passes removed."""
@@ -116,7 +117,7 @@ class _GraphAccount:
         for group in self.numbers:
             for node in group.nodes:
                 inside.setdefault(node, []).append(group)
-        present = [n for n in self.order if n.op not in (*_INPUTS, "symint")]
+        present = [n for n in self.order if not isinstance(n, (*_INPUTS, SizeNode))]
         return [self._node(n, inside.get(n, [])) for n in present] + self._folded()
 
     def _node(self, node: Node, groups: Sequence[Group]) -> NodeReport:
@@ -124,7 +125,7 @@ class _GraphAccount:
         return NodeReport(
             graph=self.number,
             node=self.ids[node],
-            operator=node.op if node.op != "extern" else source_name(node.origin.operator),
+            operator=source_name(node.origin.operator) if isinstance(node, ExternNode) else node.op,
             source=node.origin.operator,
             line=_line(node.origin),
             shape="" if node.dtype.kind == "x" else value_text(node),
@@ -135,9 +136,9 @@ class _GraphAccount:
         )
 
     def _role(self, node: Node, groups: Sequence[Group]) -> tuple[Role, str]:
-        if node.op == "extern":
-            return "extern", str(node.attrs["reason"])
-        if node.op == "getitem":
+        if isinstance(node, ExternNode):
+            return "extern", node.reason
+        if isinstance(node, ItemNode):
             return "item", "an item of an extern operator's result"
         if not groups:
             where = "its parts are written directly into it" if node.attrs.get("in_place") else "it is read in place"
@@ -174,7 +175,7 @@ class _GraphAccount:
                 reason=f"gone after the pass {after[key]}" if key in after else "gone when weights were packed",
             )
             for key, node in lost.items()
-            if node.op not in (*_INPUTS, "symint", "getitem")
+            if not isinstance(node, (*_INPUTS, SizeNode, ItemNode))
         ]
 
     def _group(self, group: Group) -> GroupReport:
@@ -219,19 +220,19 @@ class _GraphAccount:
             resources=_taken(kernel.source, self.compilation.resources),
         )
 
-    def _extern(self, node: Node) -> ExternReport:
+    def _extern(self, node: ExternNode) -> ExternReport:
         return ExternReport(
             graph=self.number,
             node=self.ids[node],
             target=node.origin.operator or node.op,
             line=_line(node.origin),
-            reason=str(node.attrs["reason"]),
+            reason=node.reason,
             inputs=tuple(value_text(n) for n in node.inputs),
             seconds=self.seconds.get(node),
             fastest=self.fastest.get(node),
             calls=self.calls,
             share=None,
-            runner=str(node.attrs.get("runner", "PyTorch")),
+            runner=node.runner,
         )
 
     def _cost(self, cost: Callable[[Task, Sizes], int], group: Group) -> int | None:
@@ -249,8 +250,8 @@ class _GraphAccount:
 
 
 def _each(
-    steps: Iterable[Group | Node], runs: Sequence[TimedRun], statistic: Callable[[Sequence[float]], float]
-) -> dict[Group | Node, float]:
+    steps: Iterable[Group | ExternNode], runs: Sequence[TimedRun], statistic: Callable[[Sequence[float]], float]
+) -> dict[Group | ExternNode, float]:
     """The statistic of each step's times; empty if nothing ran."""
     times = zip(*(run.seconds for run in runs), strict=True)
     return {step: statistic(seconds) for step, seconds in zip(steps, times, strict=False)}

@@ -17,7 +17,7 @@ from taskmap.compile.operator_names import value_text
 from taskmap.compile.session import Compilation, Session
 from taskmap.compile.task_store import TaskKernel
 from taskmap.graph.fusion.planning import Group
-from taskmap.graph.nodes import Node
+from taskmap.graph.nodes import ExternNode, ItemNode, Node, SizeNode
 from taskmap.ir.analysis.cost import Sizes
 from taskmap.ir.nodes import Var
 from taskmap.ir.target import GpuTarget
@@ -103,10 +103,9 @@ class _Flows:
     def found(self) -> list[Flow]:
         """All of them, in running order."""
         graph, flows = self.compilation.graph, dict[Flow, None]()
-        for node in graph.inputs:
-            index = node.attrs.get("index")
-            if isinstance(index, int) and index not in graph.constant_inputs:
-                self.from_[self._root(node)] = [f"input {self.number}.{index}"]
+        for given in graph.inputs:
+            if given.index not in graph.constant_inputs:
+                self.from_[self._root(given)] = [f"input {self.number}.{given.index}"]
         for step in self.compilation.plan.steps:
             name = self._name(step)
             inputs = step.inputs if isinstance(step, Group) else list(step.inputs)
@@ -116,18 +115,18 @@ class _Flows:
                 if name not in writers:
                     writers.append(name)
         for result in graph.outputs:
-            if result is not None and result.op != "symint":
+            if result is not None and not isinstance(result, SizeNode):
                 flows.update((flow, None) for flow in self._into(result, f"results {self.number}"))
         return list(flows)
 
     def _into(self, node: Node, target: str) -> list[Flow]:
-        while node.op == "getitem":
+        while isinstance(node, ItemNode):
             node = node.inputs[0]
         sources = self.from_.get(self._root(node), ())
         text = "" if node.dtype.kind == "x" else value_text(node)
         return [Flow(source, target, text) for source in sources if source != target]
 
-    def _name(self, step: Group | Node) -> str:
+    def _name(self, step: Group | ExternNode) -> str:
         return f"group {self.numbers[step]}" if isinstance(step, Group) else f"extern {self.number}.{self.ids[step]}"
 
     def _root(self, node: Node) -> Node:

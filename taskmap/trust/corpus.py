@@ -19,7 +19,7 @@ from taskmap.backend.cpu.codegen import generate
 from taskmap.backend.store.key import KernelSource
 from taskmap.graph.analysis.placement import Placement
 from taskmap.graph.fusion.tasks import build_task
-from taskmap.graph.nodes import Node, topological
+from taskmap.graph.nodes import InputNode, Node, topological
 from taskmap.graph.ops import (
     activations,
     arithmetic,
@@ -116,7 +116,7 @@ _N = Var("n")
 
 
 def _tensor(dtype: DType, *shape: Dim) -> Node:
-    return Node("input", (), shape, dtype)
+    return InputNode((), shape, dtype)
 
 
 def _compared(dtype: DType) -> list[Node]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from taskmap.graph.nodes import Graph, Node
+from taskmap.graph.nodes import Graph, InputNode, Node
 from taskmap.graph.ops.activations import relu
 from taskmap.graph.ops.arithmetic import add, mul, sub
 from taskmap.graph.ops.convolution import convolution
@@ -144,7 +144,7 @@ SHAPES = ((4, 6), (6, 4), (6,), (2, 3, 4), (2, 4, 3, 3), (3, 4, 1, 1), (24,), (2
 def graphs(draw: Draw) -> Graph:
     """A graph of up to 18 operators over a few inputs, some of them constant; every unread value is a result."""
     shapes = draw(st.lists(st.sampled_from(SHAPES), min_size=2, max_size=5))
-    inputs = [Node("input", (), shape, f32, attrs={"index": i}, strides=None) for i, shape in enumerate(shapes)]
+    inputs = [InputNode((), shape, f32, i) for i, shape in enumerate(shapes)]
     growing = Growing(draw, list(inputs))
     steps = [
         growing.unary, growing.binary, growing.view, growing.reduction, growing.contraction, growing.image,

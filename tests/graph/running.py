@@ -9,7 +9,7 @@ import numpy as np
 
 from taskmap.graph.analysis.placement import Placement
 from taskmap.graph.fusion.planning import Group, Plan
-from taskmap.graph.nodes import Graph, Node
+from taskmap.graph.nodes import ConstantNode, Graph, ItemNode, Node
 from taskmap.graph.reference import Extern, array_of, dimensions
 from taskmap.ir.interp.definitions import NUMPY_TYPES, Array, evaluate, size_of
 from taskmap.ir.nodes import Var
@@ -20,12 +20,12 @@ def run_plan(graph: Graph, plan: Plan, inputs: Sequence[Any], extern: Extern | N
     """The outputs of the graph, computed by the plan. Storage starts as NaN, which exposes unwritten values."""
     dims = dimensions(graph, inputs)
     memory: dict[Node, Array] = {}
-    for node, array in zip(graph.inputs, inputs, strict=True):
-        if node in plan.placements:
-            _store(memory, plan.placements[node], array, dims)
+    for given, array in zip(graph.inputs, inputs, strict=True):
+        if given in plan.placements:
+            _store(memory, plan.placements[given], array, dims)
     for node in graph.nodes():
-        if node.op == "constant":
-            _store(memory, plan.placements[node], array_of(node.attrs["value"], node), dims)
+        if isinstance(node, ConstantNode):
+            _store(memory, plan.placements[node], array_of(node.value, node), dims)
     items: dict[Node, Any] = {}
     for step in plan.steps:
         if isinstance(step, Group):
@@ -38,8 +38,8 @@ def run_plan(graph: Graph, plan: Plan, inputs: Sequence[Any], extern: Extern | N
         if not isinstance(items[step], list):
             _store(memory, plan.placements[step], items[step], dims)
         for node in graph.nodes():
-            if node.op == "getitem" and node.inputs[0] is step:
-                _store(memory, plan.placements[node], items[step][node.attrs["index"]], dims)
+            if isinstance(node, ItemNode) and node.inputs[0] is step:
+                _store(memory, plan.placements[node], items[step][node.index], dims)
     return [None if n is None else _load(memory, plan.placements[n], n, dims) for n in plan.outputs]
 
 

@@ -17,7 +17,7 @@ from taskmap.graph.extern import call_extern
 from taskmap.graph.importers.torch.decompositions import decompositions
 from taskmap.graph.importers.torch.fx import import_fx
 from taskmap.graph.importers.torch.types import dtype_of, torch_dtype
-from taskmap.graph.nodes import Graph, Node
+from taskmap.graph.nodes import ExternNode, Graph, Node
 from taskmap.graph.reference import run
 from tests.independent import note
 
@@ -30,8 +30,8 @@ class Traced:
     graphs: list[Graph] = field(default_factory=list)
 
     @property
-    def externs(self) -> list[Node]:
-        return [n for graph in self.graphs for n in graph.nodes() if n.op == "extern"]
+    def externs(self) -> list[ExternNode]:
+        return [n for graph in self.graphs for n in graph.nodes() if isinstance(n, ExternNode)]
 
 
 @cache
@@ -94,7 +94,7 @@ def to_tensor(value: Any, node: Node) -> Any:
     return tensor.to(torch_dtype(node.dtype))
 
 
-def extern(node: Node, arrays: list[Any], size: Callable[[Any], Any]) -> Any:
+def extern(node: ExternNode, arrays: list[Any], size: Callable[[Any], Any]) -> Any:
     """An extern node through PyTorch, on arrays."""
     result = call_extern(node, [to_tensor(a, n) for a, n in zip(arrays, node.inputs, strict=True)], size)
     return [to_array(r) for r in result] if isinstance(result, (list, tuple)) else to_array(result)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from taskmap.graph.analysis.placement import Placement
 from taskmap.graph.fusion.tasks import build_task
-from taskmap.graph.nodes import Graph, Node, topological
+from taskmap.graph.nodes import Graph, InputNode, Node, topological
 from taskmap.graph.ops import matmul, norms, views
 from taskmap.graph.passes.weight_packing import PackWeights
 from taskmap.ir.lower.flatten import row_major_strides
@@ -20,7 +20,7 @@ Strides = tuple[Dim, ...]
 
 def tensor(*shape: Dim, dtype: DType = f32) -> Node:
     """An input of the graph."""
-    return Node("input", (), shape, dtype)
+    return InputNode((), shape, dtype)
 
 
 def permuted_strides(shape: Sequence[Dim], order: Sequence[int]) -> Strides:
@@ -52,8 +52,8 @@ def fused(
 
 def packed(node: Node, pack: PackWeights) -> Node:
     """``node`` with its second operand packed as a constant weight; the packed weight becomes an input."""
-    inputs = [n for n in topological([node]) if not n.is_compute]
-    graph = Graph(inputs, [node], constant_inputs=frozenset([inputs.index(node.inputs[1])]))
+    inputs = [n for n in topological([node]) if isinstance(n, InputNode)]
+    graph = Graph(inputs, [node], constant_inputs=frozenset([[n is node.inputs[1] for n in inputs].index(True)]))
     (done,) = pack.run(graph).outputs
     assert done is not None
     weight = done.inputs[1]

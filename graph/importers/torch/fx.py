@@ -24,7 +24,7 @@ from taskmap.graph.importers.torch.storage import dense_order, storage_root
 from taskmap.graph.importers.torch.symbols import Symbols
 from taskmap.graph.importers.torch.table import AtenEntry, Out
 from taskmap.graph.importers.torch.types import CPU, dtype_of, refusal
-from taskmap.graph.nodes import Graph, Node
+from taskmap.graph.nodes import ConstantNode, ExternNode, Graph, InputNode, ItemNode, Node, OperatorNode, SizeNode
 from taskmap.graph.ops.rearrange import strided_view
 from taskmap.graph.ops.views import copy
 from taskmap.ir.construct import static_size
@@ -75,7 +75,7 @@ class _Reader:
         self.device = device
         self.example_inputs = example_inputs
         self.symbols = Symbols()
-        self.inputs: list[Node] = []
+        self.inputs: list[InputNode] = []
         self.outputs: list[Node | None] = []
         self.values: dict[fx.Node, Any] = {}
         self.constants: dict[str, Any] = {}
@@ -103,13 +103,13 @@ class _Reader:
         if isinstance(value, torch.Tensor):
             for d, size in enumerate(value.shape):
                 self.symbols.find(size, ("size", place, d))
-            made = Node("input", (), self._shape(value), dtype_of(value.dtype), attrs={"index": place})
-            made.strides = self._strides(value)
+            strides = self._strides(value)
+            made = InputNode((), self._shape(value), dtype_of(value.dtype), place, strides=strides)
             self.inputs.append(made)
             self.homes.note(made, value)
             return made
         self.symbols.find(value, ("input", place))
-        self.inputs.append(Node("input", (), (), i64, attrs={"index": place, "scalar": True}))
+        self.inputs.append(InputNode((), (), i64, place, is_size=True))
         return self._number(value) if isinstance(value, SYMBOLIC) else value
 
     def _attribute(self, name: str) -> Any:
@@ -123,9 +123,7 @@ class _Reader:
     def _constant(self, value: torch.Tensor) -> Node:
         with unset_fake_temporarily():
             value = value.detach()
-        made = Node("constant", (), self._shape(value), dtype_of(value.dtype), attrs={"value": value})
-        made.strides = self._strides(value)
-        return made
+        return ConstantNode((), self._shape(value), dtype_of(value.dtype), value, strides=self._strides(value))
 
     def _nothing(self, like: torch.Tensor) -> Node:
         """A tensor without elements."""
@@ -157,7 +155,7 @@ class _Reader:
         stack = [node]
         while stack:
             here = stack.pop()
-            if here.origin.operator or here.op in ("input", "constant"):
+            if here.origin.operator or isinstance(here, (InputNode, ConstantNode)):
                 continue
             here.origin = origin
             stack += here.inputs
@@ -263,7 +261,7 @@ class _Reader:
             raise UnsupportedError(
                 f"its lowering gives {made.dtype}{list(made.shape)}, PyTorch {outs.dtype}{list(outs.shape)}"
             )
-        if made.shape != outs.shape and made.define is not None:
+        if made.shape != outs.shape and isinstance(made, OperatorNode):
             made.shape = outs.shape
             made.define = replace(made.define, shape=outs.shape)
         return made
@@ -278,14 +276,12 @@ class _Reader:
         ):
             raise ImportGraphError(f"{node.name} addresses storage that does not belong to a tensor of the graph")
         args, kwargs = self._slots(node.args, inputs), self._slots(dict(node.kwargs), inputs)
-        attrs = {"target": node.target, "args": args, "kwargs": kwargs, "reason": reason}
+        shape: tuple[Dim, ...] = ()
+        dtype, strides = OPAQUE, None
         if isinstance(value, torch.Tensor):
-            made = Node("extern", tuple(inputs), self._shape(value), dtype_of(value.dtype), attrs=attrs)
-            made.strides = self._strides(value)
-        else:
-            made = Node("extern", tuple(inputs), (), OPAQUE, attrs=attrs)
-        made.origin = origin_of(node)
-        return made
+            shape, dtype, strides = self._shape(value), dtype_of(value.dtype), self._strides(value)
+        call = (node.target, args, kwargs, reason)
+        return ExternNode(tuple(inputs), shape, dtype, *call, strides=strides, origin=origin_of(node))
 
     def _slots(self, value: Any, inputs: list[Node]) -> Any:
         if isinstance(value, fx.Node):
@@ -304,6 +300,7 @@ class _Reader:
 
     def _item(self, node: fx.Node, value: Any) -> Any:
         source, place = node.args
+        assert isinstance(place, int)
         whole = self.values[source]  # type: ignore[index]  # the first argument of getitem is a node
         if not isinstance(whole, Node):
             return whole[place]
@@ -313,9 +310,10 @@ class _Reader:
             return None
         if not isinstance(value, torch.Tensor):
             raise ImportGraphError(f"{source} returns a value that is neither a tensor nor a size")
-        made = Node("getitem", (whole,), self._shape(value), dtype_of(value.dtype), attrs={"index": place})
-        made.strides, made.origin = self._strides(value), whole.origin
-        return made
+        strides = self._strides(value)
+        return ItemNode(
+            (whole,), self._shape(value), dtype_of(value.dtype), place, strides=strides, origin=whole.origin
+        )
 
     # Results.
 
@@ -333,14 +331,14 @@ class _Reader:
             return None if value is None else self._size(value)
         if result not in self.results:
             own = self._as_eager(result, value)
-            renamed = own.op == "input" and result.op != "placeholder"
+            renamed = isinstance(own, InputNode) and result.op != "placeholder"
             if renamed or owners.setdefault(own, result) is not result:
                 own = self._with_strides(copy(own), result)
             self.results[result] = own
         return self.results[result]
 
     def _size(self, value: Any) -> Node:
-        return Node("symint", (), (), i64, attrs={"expr": value if isinstance(value, Expr) else self._number(value)})
+        return SizeNode((), (), i64, value if isinstance(value, Expr) else self._number(value))
 
     def _as_eager(self, source: fx.Node, node: Node) -> Node:
         """``node`` with the strides that PyTorch gives it, on which an extern and a caller may rely."""

@@ -12,7 +12,7 @@ import torch
 from torch import fx
 
 from taskmap.graph.analysis.inlining import views_of_memory
-from taskmap.graph.nodes import Node
+from taskmap.graph.nodes import ConstantNode, InputNode, Node
 
 
 class Homes:
@@ -38,7 +38,7 @@ class Homes:
         known = self._homes.setdefault(root, storage)
         if known == storage:
             return False
-        if root.op not in ("input", "constant") and known not in self._returned:
+        if not isinstance(root, (InputNode, ConstantNode)) and known not in self._returned:
             self._homes[root] = storage  # nothing outside sees the memory that PyTorch has copied from
             return False
         return True

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from taskmap.graph.fusion.clusters import Cluster, Partition
-from taskmap.graph.nodes import Node
+from taskmap.graph.nodes import InputNode, Node
 from taskmap.ir.errors import FusionError
 from taskmap.ir.types import f32
 
 
 def nodes(count: int) -> list[Node]:
-    return [Node("n", (), (4,), f32) for _ in range(count)]
+    return [InputNode((), (4,), f32) for _ in range(count)]
 
 
 def opened(parts: Partition, node: Node, at: int, *reads: Node) -> Cluster:

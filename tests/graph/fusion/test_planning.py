@@ -67,7 +67,7 @@ def test_every_value_is_written_once_before_it_is_read(graph: Graph) -> None:
 @given(graphs())
 @settings(max_examples=50)
 def test_what_is_computed_once_depends_on_constants_alone(graph: Graph) -> None:
-    constant = {n for i, n in enumerate(graph.inputs) if i in graph.constant_inputs}
+    constant: set[Node] = {n for i, n in enumerate(graph.inputs) if i in graph.constant_inputs}
     for group in groups_of(plan(graph)):
         if group.once:
             assert all(n in constant or n.is_compute for n in group.inputs)

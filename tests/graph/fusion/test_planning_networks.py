@@ -15,6 +15,7 @@ from benchmarks.models import MODELS
 from taskmap.graph.analysis.placement import channels_last
 from taskmap.graph.fusion.groups import MAX_INPUTS, MAX_NODES
 from taskmap.graph.fusion.planning import Group, Plan
+from taskmap.graph.nodes import InputNode
 from taskmap.graph.reference import run
 from taskmap.ir.interp.definitions import size_of
 from tests.graph.networks import FunctionModule, graph_of, graph_of_model, kernels, planned
@@ -220,7 +221,7 @@ def test_a_clone_as_result_has_memory_of_its_own() -> None:
     made = plan_of(lambda x: (torch.relu(x), torch.relu(x).clone(), x.clone()), torch.randn(4, 6))
     roots = [made.placements[n].root for n in made.outputs if n is not None]
     assert len(set(roots)) == 3
-    assert all(r.op != "input" for r in roots)
+    assert not any(isinstance(r, InputNode) for r in roots)
 
 
 def test_a_mask_from_positions_is_computed_where_it_is_read() -> None:
@@ -279,7 +280,7 @@ def test_symbolic_batch_and_length() -> None:
         shapes = [[size_of(n, {}) if isinstance(n, int) else None for n in x.shape] for x in graph.inputs]
         inputs = [
             next(sizes)
-            if x.attrs.get("scalar")
+            if isinstance(x, InputNode) and x.is_size
             else rng.standard_normal(_known(shape, batch, length)).astype(np.float32)
             for x, shape in zip(graph.inputs, shapes, strict=True)
         ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ from taskmap.graph.importers.torch.decompositions import decompositions
 from taskmap.graph.importers.torch.fx import import_fx
 from taskmap.graph.importers.torch.table import Table
 from taskmap.graph.importers.torch.types import dtype_of, refusal, torch_dtype
-from taskmap.graph.nodes import Graph, Node
+from taskmap.graph.nodes import ConstantNode, ExternNode, Graph, InputNode, ItemNode, Node
 from taskmap.graph.reference import run
 from taskmap.ir.errors import GraphError, ImportGraphError, InputError
 from taskmap.ir.nodes import Var
@@ -44,8 +44,11 @@ def imported(function: Callable[..., Any], *args: torch.Tensor) -> Graph:
     return import_fx(make_fx(function, tracing_mode="fake", _allow_non_fake_inputs=True)(*args), args)
 
 
-def only(graph: Graph, op: str) -> Node:
-    (node,) = (n for n in graph.nodes() if n.op == op)
+N = TypeVar("N", bound=Node)
+
+
+def only(graph: Graph, kind: type[N]) -> N:
+    (node,) = (n for n in graph.nodes() if isinstance(n, kind))
     return node
 
 
@@ -92,15 +95,15 @@ def test_tensors_that_taskmap_cannot_hold() -> None:
 
 def test_an_operator_without_a_lowering_is_extern() -> None:
     graph = imported(lambda x, y: torch.sort(x + y, dim=0)[0] * 2, draw(5), draw(5))
-    extern = only(graph, "extern")
-    assert extern.attrs["target"] is torch.ops.aten.sort.default
-    assert extern.attrs["args"] == (Slot(0), 0)
-    assert extern.attrs["kwargs"] == {}
-    assert extern.attrs["reason"] == "no taskmap operator"
+    extern = only(graph, ExternNode)
+    assert extern.target is torch.ops.aten.sort.default
+    assert extern.args == (Slot(0), 0)
+    assert extern.kwargs == {}
+    assert extern.reason == "no taskmap operator"
     assert extern.inputs[0].op == "add"
-    item = only(graph, "getitem")
+    item = only(graph, ItemNode)
     assert item.inputs == (extern,)
-    assert (item.attrs["index"], item.shape, item.strides) == (0, (5,), (1,))
+    assert (item.index, item.shape, item.strides) == (0, (5,), (1,))
     (result,) = evaluate(graph, [draw(5), draw(5)])
     torch.testing.assert_close(result, (draw(5) * 2).sort()[0] * 2)
 
@@ -108,8 +111,8 @@ def test_an_operator_without_a_lowering_is_extern() -> None:
 def test_arguments_of_an_extern_are_nested() -> None:
     mask = torch.tensor([True, False, False, True])
     graph = imported(lambda x, m: torch.index_put(x, [m], x[1:3], True), draw(4, 3), mask)
-    extern = only(graph, "extern")
-    assert extern.attrs["args"] == (Slot(0), [Slot(1)], Slot(2), True)
+    extern = only(graph, ExternNode)
+    assert extern.args == (Slot(0), [Slot(1)], Slot(2), True)
     assert [n.op for n in extern.inputs] == ["input", "input", "slice"]
     (result,) = evaluate(graph, [draw(4, 3), mask])
     torch.testing.assert_close(result, draw(4, 3).index_put((mask,), draw(4, 3)[1:3], True))
@@ -122,10 +125,9 @@ def test_slots_and_sizes_are_filled_in() -> None:
 
 
 def test_an_extern_is_called_as_it_stood() -> None:
-    attrs: dict[str, object] = {"target": max, "args": ([Slot(0), Slot(1)],), "kwargs": {"default": 0}}
-    node = Node("extern", (), (), dtype_of(torch.float32), attrs=attrs)
+    node = ExternNode((), (), dtype_of(torch.float32), max, ([Slot(0), Slot(1)],), {"default": 0}, "")
     assert call_extern(node, [3, 5], lambda e: 0) == 5
-    node.attrs["target"] = "not a function"
+    node.target = "not a function"
     with pytest.raises(GraphError, match="cannot be called"):
         call_extern(node, [3, 5], lambda e: 0)
 
@@ -144,8 +146,8 @@ REASONS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...], str]] = {
 def test_the_reason_for_an_extern(name: str) -> None:
     function, args, reason = REASONS[name]
     graph = imported(function, *args)
-    externs = [n for n in graph.nodes() if n.op == "extern"]
-    assert any(reason in str(n.attrs["reason"]) for n in externs), [n.attrs["reason"] for n in externs]
+    externs = [n for n in graph.nodes() if isinstance(n, ExternNode)]
+    assert any(reason in n.reason for n in externs), [n.reason for n in externs]
 
 
 def test_a_lowering_that_is_wrong_about_a_type_leads_to_an_extern(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,7 +155,7 @@ def test_a_lowering_that_is_wrong_about_a_type_leads_to_an_extern(monkeypatch: p
     monkeypatch.setitem(ATEN.entries, "abs.default", ATEN.entries["isnan.default"])
     monkeypatch.setitem(ATEN.entries, "t.default", wrong)
     graph = imported(lambda x: (x.abs(), x.t()), draw(2, 3))
-    reasons = [str(n.attrs["reason"]) for n in graph.nodes() if n.op == "extern"]
+    reasons = [n.reason for n in graph.nodes() if isinstance(n, ExternNode)]
     wrong_type, wrong_shape = reasons
     assert wrong_type == "its lowering gives bool[2, 3], PyTorch f32[2, 3]"
     assert wrong_shape == "its lowering gives f32[2, 3], PyTorch f32[3, 2]"
@@ -170,7 +172,7 @@ def test_results_have_the_strides_of_eager() -> None:
 
 def test_an_extern_gets_its_inputs_as_eager_lays_them() -> None:
     graph = imported(lambda x: torch.sort(x.t() + 1)[0], draw(3, 4))
-    (source,) = only(graph, "extern").inputs
+    (source,) = only(graph, ExternNode).inputs
     assert source.strides == (1, 4)
 
 
@@ -213,8 +215,8 @@ def test_nothing_may_be_a_result() -> None:
 def test_tensors_of_the_module_are_constants() -> None:
     weight = draw(3)
     graph = imported(lambda x: x * weight, draw(2, 3))
-    constant = only(graph, "constant")
-    assert torch.equal(constant.attrs["value"], weight)  # type: ignore[arg-type]
+    constant = only(graph, ConstantNode)
+    assert torch.equal(constant.value, weight)
     assert constant.strides == (1,)
     torch.testing.assert_close(evaluate(graph, [draw(2, 3)]), [draw(2, 3) * weight])
 
@@ -234,7 +236,7 @@ def test_the_users_line_is_kept() -> None:
 
     torch.compile(function, backend=backend)(draw(5))
     (graph,) = seen
-    made = [n for n in graph.nodes() if n.op != "input"]
+    made = [n for n in graph.nodes() if not isinstance(n, InputNode)]
     assert len(made) == 4
     for node in made:
         assert Path(node.origin.file).name == "test_importer.py"
@@ -271,7 +273,7 @@ def test_storage_is_read_through_views() -> None:
 def test_part_of_an_input_is_read_by_pytorch() -> None:
     x = draw(5, 3)[1:]
     graph = imported(lambda x: torch.as_strided(x, (2, 2), (1, 2), 0), x)
-    assert "part of its storage" in str(only(graph, "extern").attrs["reason"])
+    assert "part of its storage" in only(graph, ExternNode).reason
 
 
 def test_the_reference_refuses_what_it_cannot_run() -> None:
@@ -292,5 +294,5 @@ def test_random_numbers_are_those_of_eager() -> None:
     traced = trace(function, (draw(40),))
     torch.testing.assert_close(traced.outputs, [want])
     ordered = sorted(traced.externs, key=lambda n: n.id)
-    names = [str(n.attrs["target"]).split(".")[1] for n in ordered]
+    names = [str(n.target).split(".")[1] for n in ordered]
     assert names == ["native_dropout", "rand_like", "bernoulli"]

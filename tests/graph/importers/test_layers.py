@@ -87,7 +87,7 @@ def check_gradients(function: Callable[..., Any], *args: Any, native: bool = Tru
     for got, want in zip(gradients(compiled), gradients(flat), strict=True):
         torch.testing.assert_close(got, want, rtol=1e-4, atol=2e-5)
     assert len(traced.graphs) == 2
-    assert not (native and traced.externs), [n.attrs["reason"] for n in traced.externs]
+    assert not (native and traced.externs), [n.reason for n in traced.externs]
     return traced
 
 

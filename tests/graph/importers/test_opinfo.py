@@ -115,7 +115,7 @@ def run_samples(op: Any, dtype: torch.dtype, native: bool) -> None:
             want = op.op(*args, **sample.kwargs)
             traced = trace(op.op, args, sample.kwargs)
             assert_equal(traced.outputs, want)
-            reasons += [f"{n.attrs['reason']}: {n.attrs['target']}" for n in traced.externs]
+            reasons += [f"{n.reason}: {n.target}" for n in traced.externs]
     if native:
         assert [r for r in reasons if not r.startswith(EXCUSED)] == []
     assert not any(r.startswith("its lowering gives") for r in reasons)

@@ -145,4 +145,4 @@ def test_a_position_out_of_range_is_reported(name: str, position: int) -> None:
 def test_many_values_under_a_mask_are_left_to_pytorch() -> None:
     x, m = draw(4, 5), draw(4, 5) > 0
     traced = check(lambda x, m, v: x.index_put((m,), v), x, m, draw(int(m.sum())), native=False)
-    assert [n.attrs["reason"] for n in traced.externs] == ["writing by a mask with one value per selected position"]
+    assert [n.reason for n in traced.externs] == ["writing by a mask with one value per selected position"]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskmap.graph.nodes import Graph, Node
+from taskmap.graph.nodes import Graph, InputNode, Node
 from taskmap.graph.ops import views
 from taskmap.graph.reference import run
 from taskmap.ir.errors import GraphError
@@ -17,11 +17,11 @@ from taskmap.ir.nodes import Binary, Dim, Load, Var
 from taskmap.ir.types import f32
 
 
-def leaf(*shape: Dim) -> Node:
-    return Node("input", (), tuple(shape), f32, attrs={"index": 0})
+def leaf(*shape: Dim) -> InputNode:
+    return InputNode((), tuple(shape), f32)
 
 
-def value(node: Node, x: Node, array: np.ndarray, dims: dict[Var, tuple[object, ...]] | None = None) -> np.ndarray:
+def value(node: Node, x: InputNode, array: np.ndarray, dims: dict[Var, tuple[object, ...]] | None = None) -> np.ndarray:
     (result,) = run(Graph([x], [node], dims or {}), [array])
     assert isinstance(result, np.ndarray)
     return result

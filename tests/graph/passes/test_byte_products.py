@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from taskmap.graph.analysis.classify import definition
-from taskmap.graph.nodes import Graph, Node
+from taskmap.graph.nodes import Graph, InputNode
 from taskmap.graph.ops.matmul import bmm, mm
 from taskmap.graph.passes.byte_products import multiply_unsigned_by_signed, with_terms
 from taskmap.graph.reference import run
@@ -20,8 +20,8 @@ from taskmap.ir.types import DType, i8, i32, u8
 Array = NDArray[Any]
 
 
-def given(*tensors: tuple[tuple[int, ...], DType]) -> list[Node]:
-    return [Node("input", (), shape, dtype, attrs={"index": i}) for i, (shape, dtype) in enumerate(tensors)]
+def given(*tensors: tuple[tuple[int, ...], DType]) -> list[InputNode]:
+    return [InputNode((), shape, dtype, i) for i, (shape, dtype) in enumerate(tensors)]
 
 
 def some(dtype: DType, *shape: int) -> Array:

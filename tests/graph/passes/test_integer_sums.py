@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from taskmap.graph.analysis.classify import definition
 from taskmap.graph.build import elementwise
-from taskmap.graph.nodes import Graph, Node
+from taskmap.graph.nodes import Graph, InputNode, Node
 from taskmap.graph.ops.arithmetic import mul
 from taskmap.graph.ops.convolution import convolution
 from taskmap.graph.ops.matmul import mm
@@ -24,8 +24,8 @@ from taskmap.ir.types import DType, f32, i8, i32, i64, u8
 Array = NDArray[Any]
 
 
-def given(*tensors: tuple[tuple[int, ...], DType]) -> list[Node]:
-    return [Node("input", (), shape, dtype, attrs={"index": i}) for i, (shape, dtype) in enumerate(tensors)]
+def given(*tensors: tuple[tuple[int, ...], DType]) -> list[InputNode]:
+    return [InputNode((), shape, dtype, i) for i, (shape, dtype) in enumerate(tensors)]
 
 
 def dequantised(q: Node, zero: Node | int | None, scale: Node | float, wide: DType = i32) -> Node:

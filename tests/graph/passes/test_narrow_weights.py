@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from taskmap.graph.build import elementwise
-from taskmap.graph.nodes import Graph, Node
+from taskmap.graph.nodes import Graph, InputNode, Node
 from taskmap.graph.ops.arithmetic import mul, sub
 from taskmap.graph.ops.join import stack
 from taskmap.graph.ops.matmul import mm
@@ -25,15 +25,15 @@ Array = NDArray[Any]
 N, K = 96, 128
 
 
-def given(*tensors: tuple[tuple[int, ...], DType]) -> list[Node]:
-    return [Node("input", (), shape, dtype, attrs={"index": i}) for i, (shape, dtype) in enumerate(tensors)]
+def given(*tensors: tuple[tuple[int, ...], DType]) -> list[InputNode]:
+    return [InputNode((), shape, dtype, i) for i, (shape, dtype) in enumerate(tensors)]
 
 
 def width(m: Dim, n: Dim, dtype: DType, *, channels: Dim = 0, factors: tuple[DType, DType] | None = None) -> int:
     return 64
 
 
-def narrowed(inputs: list[Node], out: Node) -> tuple[Graph, Graph, int]:
+def narrowed(inputs: list[InputNode], out: Node) -> tuple[Graph, Graph, int]:
     """The graph before and after, and the bytes of constants that the product reads afterwards."""
     graph = Graph(inputs, [out], {}, frozenset(range(1, len(inputs))))
     made = NarrowWeights(width).run(graph)
@@ -46,13 +46,13 @@ def size(node: Node) -> int:
     return int(np.prod([static_size(n) or 0 for n in node.shape]))
 
 
-def by_channel(dtype: DType) -> tuple[list[Node], Node]:
+def by_channel(dtype: DType) -> tuple[list[InputNode], Node]:
     """Bytes with a scale for each column."""
     x, q, s = inputs = given(((2, K), dtype), ((N, K), i8), ((N, 1), dtype))
     return inputs, mm(x, permute(mul(to_dtype(q, dtype), s), (1, 0)))
 
 
-def by_group(dtype: DType) -> tuple[list[Node], Node]:
+def by_group(dtype: DType) -> tuple[list[InputNode], Node]:
     """Two numbers in a byte, with a scale and a zero point for each 32 of a column."""
     x, q, s, z = inputs = given(((2, K), dtype), ((N, K // 2), u8), ((N, K // 32, 1), dtype), ((N, K // 32, 1), dtype))
     low = elementwise("and", [q], lambda e: binary("and", e, const(15, u8)), u8)

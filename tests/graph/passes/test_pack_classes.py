@@ -7,7 +7,7 @@ import pytest
 
 from taskmap.graph.analysis.placement import Placement, row_major
 from taskmap.graph.fusion.tasks import build_task
-from taskmap.graph.nodes import Node
+from taskmap.graph.nodes import InputNode
 from taskmap.graph.passes.pack_classes import SizeClass, pack_class
 from taskmap.graph.passes.weight_packing import PackOrder, pack
 from taskmap.ir.analysis.key import task_key
@@ -40,7 +40,7 @@ CASES: list[
 def pack_task(
     shape: tuple[int, ...], axis: int, others: tuple[int, ...], columns: int, width: int, dtype: DType = f32
 ) -> Task:
-    weight = Node("input", (), shape, dtype, attrs={"index": 0})
+    weight = InputNode((), shape, dtype)
     node = pack(weight, PackOrder(axis, others, columns, width))
     places = {n: Placement(n, tuple(row_major(n.shape)), 0) for n in (weight, node)}
     return build_task("pack", [node], [weight], [node], places, None)
@@ -94,7 +94,7 @@ def test_everything_else_does() -> None:
 
 
 def test_only_dense_weights_have_a_class() -> None:
-    weight = Node("input", (), (48, 24), f32, attrs={"index": 0})
+    weight = InputNode((), (48, 24), f32)
     node = pack(weight, PackOrder(0, (1,), 48, 16))
     for strides, offset in [((1, 48), 0), ((25, 1), 0), ((24, 1), 3)]:
         places = {weight: Placement(weight, strides, offset), node: Placement(node, tuple(row_major(node.shape)), 0)}

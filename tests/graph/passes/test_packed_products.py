@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from taskmap.graph.nodes import Graph, Node
+from taskmap.graph.nodes import Graph, InputNode
 from taskmap.graph.ops.matmul import bmm
 from taskmap.graph.ops.views import permute
 from taskmap.graph.passes.weight_packing import PACK, PackWeights
@@ -24,7 +24,7 @@ def width(m: Dim, n: Dim, dtype: DType, *, channels: Dim = 0, factors: tuple[DTy
 def product(batch: int) -> Graph:
     """x [batch, 20, 96] times a constant [batch, 80, 96], whose rows are the product's columns."""
     shapes = (batch, 20, 96), (batch, 80, 96)
-    inputs = [Node("input", (), shape, f32, attrs={"index": i}) for i, shape in enumerate(shapes)]
+    inputs = [InputNode((), shape, f32, i) for i, shape in enumerate(shapes)]
     return Graph(inputs, [bmm(inputs[0], permute(inputs[1], (0, 2, 1)))], constant_inputs=frozenset([1]))
 
 

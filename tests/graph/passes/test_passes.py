@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
 from taskmap.graph.build import elementwise
-from taskmap.graph.nodes import Graph, Node
+from taskmap.graph.nodes import ConstantNode, Graph, InputNode, Node
 from taskmap.graph.ops.activations import relu
 from taskmap.graph.ops.arithmetic import add, mul
 from taskmap.graph.ops.convolution import add_channel_bias, convolution
@@ -28,11 +30,11 @@ from taskmap.ir.nodes import Dim, Var
 from taskmap.ir.types import ALL_DTYPES, DType, bf16, boolean, f16, f32, f64, i8, i32, i64, u8
 
 
-def given(*shapes: tuple[Dim, ...], dtype: DType = f32) -> list[Node]:
-    return [Node("input", (), shape, dtype, attrs={"index": i}) for i, shape in enumerate(shapes)]
+def given(*shapes: tuple[Dim, ...], dtype: DType = f32) -> list[InputNode]:
+    return [InputNode((), shape, dtype, i) for i, shape in enumerate(shapes)]
 
 
-def result(step: GraphPass, inputs: list[Node], *outputs: Node, constant: int = 0) -> list[Node]:
+def result(step: GraphPass, inputs: list[InputNode], *outputs: Node, constant: int = 0) -> list[Node]:
     """The outputs after one pass; the last ``constant`` inputs are constant."""
     fixed = frozenset(range(len(inputs) - constant, len(inputs)))
     made = step.run(Graph(inputs, list(outputs), {}, fixed)).outputs
@@ -40,7 +42,7 @@ def result(step: GraphPass, inputs: list[Node], *outputs: Node, constant: int = 
 
 
 def ops_behind(node: Node) -> list[str]:
-    return [n.op for n in Graph([], [node]).nodes() if n.op != "input"]
+    return [n.op for n in Graph([], [node]).nodes() if not isinstance(n, InputNode)]
 
 
 def test_every_pass_says_what_it_is_and_why_it_stands_where_it_does() -> None:
@@ -136,13 +138,13 @@ class TestConstants:
 
     def test_a_constant_of_one_element_becomes_a_number(self) -> None:
         (x,) = given((4,))
-        c = Node("constant", (), (1,), f32, attrs={"value": np.array([3.0], np.float32)})
+        c = ConstantNode((), (1,), f32, np.array([3.0], np.float32))
         (y,) = result(FoldConstants(), [x], mul(x, c))
         assert y.inputs == (x,)
 
     def test_a_constant_of_many_elements_stays(self) -> None:
         (x,) = given((4,))
-        c = Node("constant", (), (4,), f32, attrs={"value": np.arange(4, dtype=np.float32)})
+        c = ConstantNode((), (4,), f32, np.arange(4, dtype=np.float32))
         assert result(FoldConstants(), [x], mul(x, c))[0].inputs == (x, c)
 
 
@@ -181,7 +183,7 @@ class TestDuplicates:
         assert y is not z.inputs[0]
 
 
-def normalised(x: Node, w: Node, statistics: list[Node], bias: Node | None = None) -> Node:
+def normalised(x: Node, w: Node, statistics: Sequence[Node], bias: Node | None = None) -> Node:
     y = convolution(x, w, (1, 1), (1, 1), (1, 1))
     if bias is not None:
         y = add_channel_bias(y, bias)

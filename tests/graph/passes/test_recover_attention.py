@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from taskmap.graph.nodes import Graph, Node
+from taskmap.graph.nodes import Graph, InputNode
 from taskmap.graph.ops.matmul import bmm
 from taskmap.graph.ops.softmax import softmax
 from taskmap.graph.passes import PASSES, run_passes
@@ -255,7 +255,7 @@ def test_one_key_needs_no_attention() -> None:
 def test_symbolic_sizes_are_recovered() -> None:
     n, m = Var("n"), Var("m")
     shapes: tuple[tuple[Dim, ...], ...] = ((6, n, 16), (6, 16, m), (6, m, 16))
-    q, k, v = inputs = [Node("input", (), shape, f32, attrs={"index": i}) for i, shape in enumerate(shapes)]
+    q, k, v = inputs = [InputNode((), shape, f32, i) for i, shape in enumerate(shapes)]
     graph = Graph(inputs, [bmm(softmax(bmm(q, k), -1), v)], {n: ("size", 0, 1), m: ("size", 1, 2)})
     after = RecoverAttention().run(graph)
     assert count(after) == 1

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from taskmap.graph.nodes import Graph, Node
+from taskmap.graph.nodes import Graph, InputNode, Node
 from taskmap.graph.ops.arithmetic import mul
 from taskmap.graph.ops.convolution import convolution
 from taskmap.graph.passes.weight_packing import PackWeights
@@ -39,7 +39,7 @@ def network(
     groups: int = 1,
     transposed: bool = False,
 ) -> Graph:
-    inputs = [Node("input", (), shape, dtype, attrs={"index": i}) for i, shape in enumerate((x, w))]
+    inputs = [InputNode((), shape, dtype, i) for i, shape in enumerate((x, w))]
     image, weight = inputs
     y = convolution(image, weight, [stride], [1], [dilation], transposed, [0], groups)
     return Graph(inputs, [y], constant_inputs=frozenset([1] if constant else []))
@@ -122,9 +122,10 @@ def test_weights_that_change_are_named_as_the_reason() -> None:
 def test_shared_weights_are_transformed_once() -> None:
     graph = network()
     x, w = graph.inputs
-    again = convolution(convolution(x, w, [1], [1], [1]), Node("input", (), (5, 5, 3, 3), f32), [1], [1], [1])
+    other = InputNode((), (5, 5, 3, 3), f32)
+    again = convolution(convolution(x, w, [1], [1], [1]), other, [1], [1], [1])
     both = Graph(
-        [x, w, again.inputs[1]], [convolution(x, w, [1], [1], [1]), convolution(x, w, [1], [0], [1]), again],
+        [x, w, other], [convolution(x, w, [1], [1], [1]), convolution(x, w, [1], [0], [1]), again],
         constant_inputs=frozenset([1, 2]),
     )  # fmt: skip
     made = always(2, 4).run(both)

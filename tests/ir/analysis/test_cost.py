@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from taskmap.graph.analysis.placement import Placement, row_major
 from taskmap.graph.build import define
 from taskmap.graph.fusion.tasks import build_task
-from taskmap.graph.nodes import Node, topological
+from taskmap.graph.nodes import InputNode, Node, topological
 from taskmap.graph.ops.attention import attention
 from taskmap.graph.ops.convolution import convolution
 from taskmap.graph.ops.gather import embedding
@@ -27,14 +27,14 @@ from taskmap.ir.types import DType, f16, f32, i64
 SIZE = st.integers(1, 9)
 
 
-def tensor(*shape: Dim, dtype: DType = f32) -> Node:
-    return Node("input", (), shape, dtype)
+def tensor(*shape: Dim, dtype: DType = f32) -> InputNode:
+    return InputNode((), shape, dtype)
 
 
 def task(node: Node) -> Task:
     """One task that computes the node from its inputs."""
     nodes = topological([node])
-    inputs = [n for n in nodes if n.op == "input"]
+    inputs = [n for n in nodes if isinstance(n, InputNode)]
     placements = {n: Placement(n, row_major(n.shape)) for n in (*inputs, node)}
     return build_task("t", [n for n in nodes if n.is_compute], inputs, [node], placements, None)
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from taskmap.graph.nodes import Node
+from taskmap.graph.nodes import Node, OperatorNode
 from taskmap.graph.ops import activations, arithmetic
 from taskmap.graph.ops.convolution import add_channel_bias, convolution
 from taskmap.graph.passes.winograd import reading
@@ -154,7 +154,7 @@ def test_it_has_no_configurations_to_tune() -> None:
 def test_weights_in_another_order_are_not_taken() -> None:
     form = FORMS[2]
     y = filtered(tensor(1, 16, 8, 8), 16, form, 16)
-    assert y.define is not None
+    assert isinstance(y, OperatorNode)
     other = replace(y, attrs={**y.attrs, "winograd": 4})
     assert not schedule(fused([other], other), target()).note.startswith("cpu.winograd")
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from taskmap.compile.runtime import CompiledGraph
 from taskmap.compile.session import Compilation, Fallback, new_session
-from taskmap.graph.nodes import Node
+from taskmap.graph.nodes import ExternNode
 from taskmap.options import Options
 from taskmap.torch_backend import compile_captured
 from tests.taskmap.compare import assert_like
@@ -29,15 +29,15 @@ def test_a_recorded_compilation_tells_groups_kernels_and_times() -> None:
     assert isinstance(seen, Compilation)
     main = seen.parts.main
     assert len(main.origins) == len(main.program.steps)
-    externs = [origin for origin in main.origins if isinstance(origin, Node)]
-    assert [node.attrs["reason"] for node in externs] == ["no taskmap operator"]
+    externs = [origin for origin in main.origins if isinstance(origin, ExternNode)]
+    assert [node.reason for node in externs] == ["no taskmap operator"]
     graph = seen.call if isinstance(seen.call, CompiledGraph) else seen.call.main
     executable = graph.executable
     assert len(executable.runs) == 2
     assert all(len(timed.seconds) == len(main.origins) for timed in executable.runs)
     assert all(0 < t < 1 for timed in executable.runs for t in timed.seconds)
     for origin in main.origins:
-        if not isinstance(origin, Node):
+        if not isinstance(origin, ExternNode):
             assert seen.kernels[origin].schedule
             assert any(node.origin.file == __file__ for node in origin.nodes)
 

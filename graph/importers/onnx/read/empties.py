@@ -12,7 +12,7 @@ from taskmap.graph.analysis.placement import row_major
 from taskmap.graph.extern import Slot
 from taskmap.graph.importers.onnx.read.elements import empty, from_torch, to_torch
 from taskmap.graph.importers.onnx.read.values import is_empty
-from taskmap.graph.nodes import Node, topological
+from taskmap.graph.nodes import ConstantNode, ExternNode, InputNode, Node, topological
 from taskmap.ir.construct import static_size
 from taskmap.ir.interp.definitions import evaluate
 
@@ -37,12 +37,12 @@ class Empties:
 
 
 def _visit(node: Node, inputs: tuple[Node, ...]) -> Node:
-    if node.op in ("input", "constant"):
+    if isinstance(node, (InputNode, ConstantNode)):
         return node
     shape = tuple(static_size(n) for n in node.shape)
     if is_empty(node.shape) and None not in shape and node.dtype.kind != "x":
         value = empty(tuple(n or 0 for n in shape), node.dtype)
-        return Node("constant", (), node.shape, node.dtype, attrs={"value": value}, strides=tuple(value.stride()))
+        return ConstantNode((), node.shape, node.dtype, value, strides=tuple(value.stride()))
     changed = any(a is not b for a, b in zip(inputs, node.inputs, strict=True))
     if node.is_compute and any(is_empty(n.shape) for n in inputs):
         return _interpreted(node, inputs)
@@ -62,7 +62,5 @@ def _interpreted(node: Node, inputs: tuple[Node, ...]) -> Node:
         return value.to(torch.bfloat16) if define.dtype.name == "bf16" else value
 
     slots = tuple(Slot(i) for i in range(len(inputs)))
-    attrs: dict[str, object] = {"target": target, "args": slots, "kwargs": {}, "reason": "an input has no elements"}
-    made = Node("extern", inputs, node.shape, node.dtype, attrs=attrs, origin=node.origin)
-    made.strides = row_major(node.shape)
-    return made
+    call: tuple[Any, Any, dict[str, Any], str] = (target, slots, {}, "an input has no elements")
+    return ExternNode(inputs, node.shape, node.dtype, *call, origin=node.origin, strides=row_major(node.shape))

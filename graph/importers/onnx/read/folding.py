@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from taskmap.graph.extern import call_extern
 from taskmap.graph.importers.onnx.read.elements import STRING, from_held, from_torch, to_torch
 from taskmap.graph.importers.onnx.read.values import Tensor
-from taskmap.graph.nodes import Node, topological
+from taskmap.graph.nodes import ConstantNode, ExternNode, InputNode, Node, SizeNode, topological
 from taskmap.graph.reference import node_value
 from taskmap.ir.construct import static_size
 from taskmap.ir.nodes import Expr
@@ -27,14 +27,14 @@ MOST_KEPT = 1 << 24
 
 def depends_on(node: Node) -> list[Node]:
     """The graph inputs from which ``node`` is computed."""
-    return [n for n in topological([node]) if n.op == "input"]
+    return [n for n in topological([node]) if isinstance(n, InputNode)]
 
 
 def varying(roots: Iterable[Node]) -> set[Node]:
     """The nodes at or below ``roots`` that are computed from graph inputs; a single walk for all roots."""
     found: set[Node] = set()
     for n in topological(roots):
-        if n.op == "input" or not found.isdisjoint(n.inputs):
+        if isinstance(n, InputNode) or not found.isdisjoint(n.inputs):
             found.add(n)
     return found
 
@@ -65,15 +65,15 @@ class Folding:
 
     def value(self, node: Node) -> Array | None:
         """The value of ``node`` in the type that holds it, or None if it depends on inputs or is too large."""
-        if node.op == "constant":
-            return from_torch(node.attrs["value"])  # type: ignore[arg-type]  # constants of a model are tensors
+        if isinstance(node, ConstantNode):
+            return from_torch(node.value)
         for n in topological([node], lambda n: n in self._open or n in self._closed):
-            is_open = n.op in ("input", "symint") or not self._open.isdisjoint(n.inputs) or _of_sizes(n)
+            is_open = isinstance(n, (InputNode, SizeNode)) or not self._open.isdisjoint(n.inputs) or _of_sizes(n)
             (self._open if is_open else self._closed).add(n)
         if node in self._open:
             return None
         needed = topological([node], self._values.__contains__)
-        work = sum(_size(n) or 0 for n in needed if n not in self._values and n.op != "constant")
+        work = sum(_size(n) or 0 for n in needed if n not in self._values and not isinstance(n, ConstantNode))
         if work > LARGEST or self._kept + work > MOST_KEPT:
             self._open.add(node)
             return None
@@ -107,7 +107,7 @@ def held_form(value: Array, node: Node) -> Array:
     return value.astype(ml_dtypes.bfloat16) if node.dtype.name == "bf16" else value
 
 
-def run_extern(node: Node, arguments: list[Any], size: Any) -> Any:
+def run_extern(node: ExternNode, arguments: list[Any], size: Any) -> Any:
     """Runs a host operator, for ``graph.reference``."""
     tensors = []
     for source, value in zip(node.inputs, arguments, strict=True):

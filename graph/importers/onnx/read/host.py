@@ -24,7 +24,7 @@ from taskmap.graph.importers.onnx.read.elements import (
 )
 from taskmap.graph.importers.onnx.read.library import described
 from taskmap.graph.importers.onnx.read.values import Tensor, constant_node, is_empty, of_array
-from taskmap.graph.nodes import Node
+from taskmap.graph.nodes import ExternNode, ItemNode, Node
 from taskmap.ir.construct import static_size
 from taskmap.ir.errors import IndexOutOfRangeError, InputError, TaskmapError
 from taskmap.ir.nodes import Dim
@@ -67,18 +67,18 @@ def on_host(
 
     nodes = tuple(t.node() for t in present)
     slots = tuple(Slot(i) for i in range(len(nodes)))
-    attrs: dict[str, object] = {"target": target, "args": slots, "kwargs": {}, "reason": reason, "runner": "numpy"}
     origin = call.origin
+    run: tuple[Any, Any, dict[str, Any], str, str] = (target, slots, {}, reason, "numpy")
     if len(outputs) == 1:
         ((elem, shape),) = outputs
-        node = Node("extern", nodes, tuple(shape), held_in(elem), attrs=attrs, origin=origin)
-        node.strides = row_major(node.shape)
+        strides = row_major(tuple(shape))
+        node = ExternNode(nodes, tuple(shape), held_in(elem), *run, origin=origin, strides=strides)
         return [_tensor(elem, node)]
-    whole = Node("extern", nodes, (), OPAQUE, attrs=attrs, origin=origin)
+    whole = ExternNode(nodes, (), OPAQUE, *run, origin=origin)
     results: list[Tensor] = []
     for i, (elem, shape) in enumerate(outputs):
-        item = Node("getitem", (whole,), tuple(shape), held_in(elem), attrs={"index": i}, origin=origin)
-        item.strides = row_major(item.shape)
+        strides = row_major(tuple(shape))
+        item = ItemNode((whole,), tuple(shape), held_in(elem), i, origin=origin, strides=strides)
         results.append(_tensor(elem, item))
     return results
 

@@ -29,7 +29,7 @@ from taskmap.graph.importers.onnx.read.symbolic import check_symbolic
 from taskmap.graph.importers.onnx.read.table import find
 from taskmap.graph.importers.onnx.read.typing_rules import check_attributes, check_inputs, output_elem
 from taskmap.graph.importers.onnx.read.values import PresentedValue, Tensor, Value
-from taskmap.graph.nodes import Node, Origin
+from taskmap.graph.nodes import ConstantNode, InputNode, Node, Origin
 from taskmap.graph.ops.pointwise import pointwise
 from taskmap.ir.construct import binary, const, static_size
 from taskmap.ir.errors import GraphError, ImportGraphError, TaskmapError, TypeMismatchError, UnsupportedError
@@ -317,7 +317,7 @@ def _mark(node: Node, origin: Origin, sizes: Assumptions) -> None:
     added: list[Node] = []
     while stack:
         here = stack.pop()
-        if here.origin.operator or here.op in ("input", "constant"):
+        if here.origin.operator or isinstance(here, (InputNode, ConstantNode)):
             continue
         here.origin = origin
         added.append(here)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from taskmap.graph.analysis.size_forms import is_plain, normal
-from taskmap.graph.nodes import Node
+from taskmap.graph.nodes import Node, OperatorNode
 from taskmap.ir.construct import load, static_size
 from taskmap.ir.nodes import Binary, Buffer, Dim, Expr, Load, Var
 from taskmap.ir.visit import expr_map, substitute
@@ -58,7 +58,7 @@ class SizeNames:
         node.shape = tuple(self.named(n) for n in node.shape)
         if node.strides is not None:
             node.strides = tuple(self.named(n) for n in node.strides)
-        if node.define is None:
+        if not isinstance(node, OperatorNode):
             return
         define = node.define
         formals = [

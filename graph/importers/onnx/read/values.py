@@ -13,7 +13,7 @@ from taskmap.graph.build import define
 from taskmap.graph.importers.onnx.read.elements import STRING, held_in, to_held, to_torch
 from taskmap.graph.importers.onnx.read.ratios import Ratio
 from taskmap.graph.importers.onnx.strings import STRINGS
-from taskmap.graph.nodes import Node
+from taskmap.graph.nodes import ConstantNode, Node
 from taskmap.graph.ops.pointwise import number
 from taskmap.ir.construct import eq, index, select, static_size
 from taskmap.ir.errors import UnsupportedError
@@ -80,9 +80,7 @@ Value = Tensor | SequenceValue | OptionalValue | PresentedValue
 def constant_node(array: Array, elem: int) -> Node:
     """A constant of the graph."""
     value = to_torch(STRINGS.numbers(array, keep=True) if elem == STRING else to_held(array, elem))
-    node = Node("constant", (), tuple(value.shape), held_in(elem), attrs={"value": value})
-    node.strides = tuple(value.stride())
-    return node
+    return ConstantNode((), tuple(value.shape), held_in(elem), value, strides=tuple(value.stride()))
 
 
 def sizes_node(array: Array, elem: int) -> Node:
