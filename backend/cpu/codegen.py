@@ -16,6 +16,7 @@ from taskmap.backend.cpu.expressions import Expressions, c_type, mask_type, regi
 from taskmap.backend.cpu.interleaved_stores import interleaved
 from taskmap.backend.cpu.prelude import prelude_parts
 from taskmap.backend.cpu.team import PARALLEL
+from taskmap.backend.cpu.tile_assembly import RegisterTile, assembly, register_tile
 from taskmap.backend.store.key import KernelSource
 from taskmap.ir import nodes as ir
 from taskmap.ir.construct import constant_value, static_size
@@ -35,7 +36,7 @@ def generate(kernel: ir.Kernel, vector_bytes: int = 64) -> KernelSource:
 
     Raises CodegenError for a node that lowering should have removed.
     """
-    emitter = _Emitter(kernel)
+    emitter = _Emitter(kernel, vector_bytes)
     text = emitter.function()
     needed = prelude_parts(text, vector_bytes)
     note = kernel.note.replace("*/", "* /").replace("\n", " ")
@@ -49,6 +50,7 @@ def generate(kernel: ir.Kernel, vector_bytes: int = 64) -> KernelSource:
 @dataclass(slots=True)
 class _Emitter:
     kernel: ir.Kernel
+    vector_bytes: int
     c: Expressions = field(default_factory=Expressions)
     lines: list[str] = field(default_factory=list)
     depth: int = 1
@@ -107,8 +109,15 @@ class _Emitter:
         last = _last_uses(body)
         together = interleaved(body)
         early = {number for numbers in together.values() for number in numbers}
+        done = 0
         for number, s in enumerate(body):
-            if number in early:
+            if number < done:
+                continue
+            tile = register_tile(body, number, self.vector_bytes)
+            if tile is not None:
+                self.tile(tile)
+                done = tile.end
+            elif number in early:
                 self.early_store(typed(ir.Store, s))
             elif number in together:
                 self.line(self.interleaved_store(typed(ir.Store, s), len(together[number])))
@@ -116,6 +125,14 @@ class _Emitter:
                 self.stmt(s)
             for tile in [b for b, at in last.items() if at == number]:
                 self.free_tiles.append(self.tiles.pop(tile))
+
+    def tile(self, tile: RegisterTile) -> None:
+        """A register tile, as assembly."""
+        places = (f"{self.c.name(p.buffer)} + {self.c.address(p.base)}" for p in (tile.a, tile.b, tile.out))
+        first = tile.loops[0]
+        count = "" if isinstance(first, int) else self.c.address(first)
+        for line in assembly(tile, self.vector_bytes, *places, count):
+            self.line(line)
 
     def early_store(self, s: ir.Store) -> None:
         """The value of an interleaved vector, stored with the last one."""

@@ -98,7 +98,8 @@ class KernelSource:
 @lru_cache(maxsize=1024)
 def _is_spelled_out(text: str) -> bool:
     # Each name once: a tile repeats a few thousand times.
-    return text.count("tm_fma_f32x") >= _TILE and not any(map(_OTHER_FUNCTION.match, set(_FUNCTION.findall(text))))
+    products = text.count("tm_fma_f32x") + text.count("vfmadd231ps")
+    return products >= _TILE and not any(map(_OTHER_FUNCTION.match, set(_FUNCTION.findall(text))))
 
 
 @lru_cache(maxsize=1024)
