@@ -8,6 +8,7 @@
     expressions      expressions as C
     interleaved_stores  vectors that fill memory together
     lane_tests       comparisons of consecutive indices, in 32 bits
+    tile_assembly    register tiles as inline assembly
     codegen          kernels as C
     compile          parallel compilation into few translation units, through the kernel store
     team             the threads that run parallel loops

@@ -113,10 +113,10 @@ class _Emitter:
         for number, s in enumerate(body):
             if number < done:
                 continue
-            tile = register_tile(body, number, self.vector_bytes)
-            if tile is not None:
-                self.tile(tile)
-                done = tile.end
+            product = register_tile(body, number, self.vector_bytes)
+            if product is not None:
+                self.register_tile(product)
+                done = product.end
             elif number in early:
                 self.early_store(typed(ir.Store, s))
             elif number in together:
@@ -126,12 +126,12 @@ class _Emitter:
             for tile in [b for b, at in last.items() if at == number]:
                 self.free_tiles.append(self.tiles.pop(tile))
 
-    def tile(self, tile: RegisterTile) -> None:
+    def register_tile(self, tile: RegisterTile) -> None:
         """A register tile, as assembly."""
-        places = (f"{self.c.name(p.buffer)} + {self.c.address(p.base)}" for p in (tile.a, tile.b, tile.out))
+        a, b, out = (f"{self.c.name(p.buffer)} + {self.c.address(p.base)}" for p in (tile.a, tile.b, tile.out))
         first = tile.loops[0]
         count = "" if isinstance(first, int) else self.c.address(first)
-        for line in assembly(tile, self.vector_bytes, *places, count):
+        for line in assembly(tile, self.vector_bytes, a, b, out, count):
             self.line(line)
 
     def early_store(self, s: ir.Store) -> None:

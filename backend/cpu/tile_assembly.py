@@ -27,7 +27,7 @@ _WIDTHS = {16: "zmm", 8: "ymm", 4: "xmm"}
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Address:
     """An address: at first that of element ``base`` of ``buffer``. moves: the elements that it moves on at the end of
     each iteration, for each loop."""
 
@@ -47,9 +47,9 @@ class RegisterTile:
 
     loops: tuple[ir.Expr | int, ...]
     lanes: int
-    a: Place
-    b: Place
-    out: Place
+    a: Address
+    b: Address
+    out: Address
     rows: tuple[int, ...]
     columns: tuple[int, ...]
     sums: tuple[int, ...]
@@ -190,7 +190,7 @@ class _Reader:
         _require(len(places) == count and len(added) == 1)
         return places, added == {True}, at + count
 
-    def together(self, loads: Sequence[ir.Load]) -> tuple[Place, tuple[int, ...]]:
+    def together(self, loads: Sequence[ir.Load]) -> tuple[Address, tuple[int, ...]]:
         """The first place, and the distances of all from it."""
         buffer = loads[0].buffer
         _require(buffer.dtype == f32 and buffer.scope not in (ir.Scope.REGISTER, ir.Scope.FRAGMENT))
@@ -215,7 +215,7 @@ class _Reader:
         base = {m: c for m, c in first.items() if not (len(m) == 1 and m[0] in around)}
         inside = [x for m in base for e in m for x in walk_exprs(e)]
         _require(not any(x in around or isinstance(x, ir.Call) for x in inside))
-        return Place(buffer, poly.to_expr(base), moves), tuple(distances)
+        return Address(buffer, poly.to_expr(base), moves), tuple(distances)
 
     def moves(self, steps: Sequence[int]) -> tuple[int, ...]:
         """The moves of an address to which each loop adds a multiple of its variable: the loop inside has moved it by

@@ -2,124 +2,90 @@
 void tm_matmul(const f32 *restrict pin0_0, const f32 *restrict pin1_1, const f32 *restrict pin2_2, f32 *restrict pout0_3)
 {
   f32 ttile_4[168] __attribute__((aligned(64)));
-  f32x16 racc_5_0;
-  f32x16 racc_5_16;
-  f32x16 racc_5_32;
-  f32x16 racc_5_48;
-  f32x16 racc_5_64;
-  f32x16 racc_5_80;
-  f32x16 racc_5_96;
-  racc_5_0 = tm_splat_f32x16(0.0f);
-  racc_5_16 = tm_splat_f32x16(0.0f);
-  racc_5_32 = tm_splat_f32x16(0.0f);
-  racc_5_48 = tm_splat_f32x16(0.0f);
-  racc_5_64 = tm_splat_f32x16(0.0f);
-  racc_5_80 = tm_splat_f32x16(0.0f);
-  racc_5_96 = tm_splat_f32x16(0.0f);
-  for (i64 k0_6 = 0; k0_6 < 20LL; k0_6++) {
-    f32 ra_7_0;
-    f32 ra_7_1;
-    f32 ra_7_2;
-    f32 ra_7_3;
-    f32 ra_7_4;
-    f32 ra_7_5;
-    f32 ra_7_6;
-    f32x16 rb_8_0;
-    const f32x16 in1_9 = tm_load_f32x16(pin1_1 + (k0_6 * 24LL));
-    rb_8_0 = in1_9;
-    const f32 in0_10 = pin0_0[k0_6];
-    ra_7_0 = in0_10;
-    const f32 in0_11 = pin0_0[(k0_6 + 20LL)];
-    ra_7_1 = in0_11;
-    const f32 in0_12 = pin0_0[(k0_6 + 40LL)];
-    ra_7_2 = in0_12;
-    const f32 in0_13 = pin0_0[(k0_6 + 60LL)];
-    ra_7_3 = in0_13;
-    const f32 in0_14 = pin0_0[(k0_6 + 80LL)];
-    ra_7_4 = in0_14;
-    const f32 in0_15 = pin0_0[(k0_6 + 100LL)];
-    ra_7_5 = in0_15;
-    const f32 in0_16 = pin0_0[(k0_6 + 120LL)];
-    ra_7_6 = in0_16;
-    racc_5_0 = tm_fma_f32x16(tm_splat_f32x16(ra_7_0), rb_8_0, racc_5_0);
-    racc_5_16 = tm_fma_f32x16(tm_splat_f32x16(ra_7_1), rb_8_0, racc_5_16);
-    racc_5_32 = tm_fma_f32x16(tm_splat_f32x16(ra_7_2), rb_8_0, racc_5_32);
-    racc_5_48 = tm_fma_f32x16(tm_splat_f32x16(ra_7_3), rb_8_0, racc_5_48);
-    racc_5_64 = tm_fma_f32x16(tm_splat_f32x16(ra_7_4), rb_8_0, racc_5_64);
-    racc_5_80 = tm_fma_f32x16(tm_splat_f32x16(ra_7_5), rb_8_0, racc_5_80);
-    racc_5_96 = tm_fma_f32x16(tm_splat_f32x16(ra_7_6), rb_8_0, racc_5_96);
+  {
+    const f32 *a = pin0_0 + 0LL, *b = pin1_1 + 0LL;
+    f32 *out = ttile_4 + 0LL;
+    i64 n0;
+    __asm__ volatile(
+      "vpxord %%zmm31, %%zmm31, %%zmm31\n"
+      "vpxord %%zmm30, %%zmm30, %%zmm30\n"
+      "vpxord %%zmm29, %%zmm29, %%zmm29\n"
+      "vpxord %%zmm28, %%zmm28, %%zmm28\n"
+      "vpxord %%zmm27, %%zmm27, %%zmm27\n"
+      "vpxord %%zmm26, %%zmm26, %%zmm26\n"
+      "vpxord %%zmm25, %%zmm25, %%zmm25\n"
+      "movl $20, %k[n0]\n"
+      ".p2align 5\n"
+      ".Ltile%=_0:\n"
+      "vmovups 0(%[b]), %%zmm0\n"
+      "vfmadd231ps 0(%[a])%{1to16%}, %%zmm0, %%zmm31\n"
+      "vfmadd231ps 80(%[a])%{1to16%}, %%zmm0, %%zmm30\n"
+      "vfmadd231ps 160(%[a])%{1to16%}, %%zmm0, %%zmm29\n"
+      "vfmadd231ps 240(%[a])%{1to16%}, %%zmm0, %%zmm28\n"
+      "vfmadd231ps 320(%[a])%{1to16%}, %%zmm0, %%zmm27\n"
+      "vfmadd231ps 400(%[a])%{1to16%}, %%zmm0, %%zmm26\n"
+      "vfmadd231ps 480(%[a])%{1to16%}, %%zmm0, %%zmm25\n"
+      "addq $4, %[a]\n"
+      "addq $96, %[b]\n"
+      "decq %[n0]\n"
+      "jne .Ltile%=_0\n"
+      ".Ltile%=_end:\n"
+      "vmovups %%zmm31, 0(%[out])\n"
+      "vmovups %%zmm30, 96(%[out])\n"
+      "vmovups %%zmm29, 192(%[out])\n"
+      "vmovups %%zmm28, 288(%[out])\n"
+      "vmovups %%zmm27, 384(%[out])\n"
+      "vmovups %%zmm26, 480(%[out])\n"
+      "vmovups %%zmm25, 576(%[out])\n"
+      : [a]"+&r"(a), [b]"+&r"(b), [n0]"=&r"(n0) : [out]"r"(out) : "cc", "memory", "xmm0", "xmm25", "xmm26", "xmm27", "xmm28", "xmm29", "xmm30", "xmm31");
   }
-  tm_store_f32x16(ttile_4 + 0LL, racc_5_0);
-  tm_store_f32x16(ttile_4 + 24LL, racc_5_16);
-  tm_store_f32x16(ttile_4 + 48LL, racc_5_32);
-  tm_store_f32x16(ttile_4 + 72LL, racc_5_48);
-  tm_store_f32x16(ttile_4 + 96LL, racc_5_64);
-  tm_store_f32x16(ttile_4 + 120LL, racc_5_80);
-  tm_store_f32x16(ttile_4 + 144LL, racc_5_96);
-  f32x8 racc_17_0;
-  f32x8 racc_17_8;
-  f32x8 racc_17_16;
-  f32x8 racc_17_24;
-  f32x8 racc_17_32;
-  f32x8 racc_17_40;
-  f32x8 racc_17_48;
-  racc_17_0 = tm_splat_f32x8(0.0f);
-  racc_17_8 = tm_splat_f32x8(0.0f);
-  racc_17_16 = tm_splat_f32x8(0.0f);
-  racc_17_24 = tm_splat_f32x8(0.0f);
-  racc_17_32 = tm_splat_f32x8(0.0f);
-  racc_17_40 = tm_splat_f32x8(0.0f);
-  racc_17_48 = tm_splat_f32x8(0.0f);
-  for (i64 k0_18 = 0; k0_18 < 20LL; k0_18++) {
-    f32 ra_19_0;
-    f32 ra_19_1;
-    f32 ra_19_2;
-    f32 ra_19_3;
-    f32 ra_19_4;
-    f32 ra_19_5;
-    f32 ra_19_6;
-    f32x8 rb_20_0;
-    const f32x8 in1_21 = tm_load_f32x8(pin1_1 + ((k0_18 * 24LL) + 16LL));
-    rb_20_0 = in1_21;
-    const f32 in0_22 = pin0_0[k0_18];
-    ra_19_0 = in0_22;
-    const f32 in0_23 = pin0_0[(k0_18 + 20LL)];
-    ra_19_1 = in0_23;
-    const f32 in0_24 = pin0_0[(k0_18 + 40LL)];
-    ra_19_2 = in0_24;
-    const f32 in0_25 = pin0_0[(k0_18 + 60LL)];
-    ra_19_3 = in0_25;
-    const f32 in0_26 = pin0_0[(k0_18 + 80LL)];
-    ra_19_4 = in0_26;
-    const f32 in0_27 = pin0_0[(k0_18 + 100LL)];
-    ra_19_5 = in0_27;
-    const f32 in0_28 = pin0_0[(k0_18 + 120LL)];
-    ra_19_6 = in0_28;
-    racc_17_0 = tm_fma_f32x8(tm_splat_f32x8(ra_19_0), rb_20_0, racc_17_0);
-    racc_17_8 = tm_fma_f32x8(tm_splat_f32x8(ra_19_1), rb_20_0, racc_17_8);
-    racc_17_16 = tm_fma_f32x8(tm_splat_f32x8(ra_19_2), rb_20_0, racc_17_16);
-    racc_17_24 = tm_fma_f32x8(tm_splat_f32x8(ra_19_3), rb_20_0, racc_17_24);
-    racc_17_32 = tm_fma_f32x8(tm_splat_f32x8(ra_19_4), rb_20_0, racc_17_32);
-    racc_17_40 = tm_fma_f32x8(tm_splat_f32x8(ra_19_5), rb_20_0, racc_17_40);
-    racc_17_48 = tm_fma_f32x8(tm_splat_f32x8(ra_19_6), rb_20_0, racc_17_48);
+  {
+    const f32 *a = pin0_0 + 0LL, *b = pin1_1 + 16LL;
+    f32 *out = ttile_4 + 16LL;
+    i64 n0;
+    __asm__ volatile(
+      "vpxord %%ymm31, %%ymm31, %%ymm31\n"
+      "vpxord %%ymm30, %%ymm30, %%ymm30\n"
+      "vpxord %%ymm29, %%ymm29, %%ymm29\n"
+      "vpxord %%ymm28, %%ymm28, %%ymm28\n"
+      "vpxord %%ymm27, %%ymm27, %%ymm27\n"
+      "vpxord %%ymm26, %%ymm26, %%ymm26\n"
+      "vpxord %%ymm25, %%ymm25, %%ymm25\n"
+      "movl $20, %k[n0]\n"
+      ".p2align 5\n"
+      ".Ltile%=_0:\n"
+      "vmovups 0(%[b]), %%ymm0\n"
+      "vfmadd231ps 0(%[a])%{1to8%}, %%ymm0, %%ymm31\n"
+      "vfmadd231ps 80(%[a])%{1to8%}, %%ymm0, %%ymm30\n"
+      "vfmadd231ps 160(%[a])%{1to8%}, %%ymm0, %%ymm29\n"
+      "vfmadd231ps 240(%[a])%{1to8%}, %%ymm0, %%ymm28\n"
+      "vfmadd231ps 320(%[a])%{1to8%}, %%ymm0, %%ymm27\n"
+      "vfmadd231ps 400(%[a])%{1to8%}, %%ymm0, %%ymm26\n"
+      "vfmadd231ps 480(%[a])%{1to8%}, %%ymm0, %%ymm25\n"
+      "addq $4, %[a]\n"
+      "addq $96, %[b]\n"
+      "decq %[n0]\n"
+      "jne .Ltile%=_0\n"
+      ".Ltile%=_end:\n"
+      "vmovups %%ymm31, 0(%[out])\n"
+      "vmovups %%ymm30, 96(%[out])\n"
+      "vmovups %%ymm29, 192(%[out])\n"
+      "vmovups %%ymm28, 288(%[out])\n"
+      "vmovups %%ymm27, 384(%[out])\n"
+      "vmovups %%ymm26, 480(%[out])\n"
+      "vmovups %%ymm25, 576(%[out])\n"
+      : [a]"+&r"(a), [b]"+&r"(b), [n0]"=&r"(n0) : [out]"r"(out) : "cc", "memory", "xmm0", "xmm25", "xmm26", "xmm27", "xmm28", "xmm29", "xmm30", "xmm31");
   }
-  tm_store_f32x8(ttile_4 + 16LL, racc_17_0);
-  tm_store_f32x8(ttile_4 + 40LL, racc_17_8);
-  tm_store_f32x8(ttile_4 + 64LL, racc_17_16);
-  tm_store_f32x8(ttile_4 + 88LL, racc_17_24);
-  tm_store_f32x8(ttile_4 + 112LL, racc_17_32);
-  tm_store_f32x8(ttile_4 + 136LL, racc_17_40);
-  tm_store_f32x8(ttile_4 + 160LL, racc_17_48);
-  for (i64 row_29 = 0; row_29 < 7LL; row_29++) {
-    const f32x16 mm_30 = tm_load_f32x16(ttile_4 + (row_29 * 24LL));
-    const f32x16 in2_31 = tm_load_f32x16(pin2_2 + 0LL);
-    const f32x16 add_32 = (mm_30 + in2_31);
-    const f32x16 relu_33 = tm_select_f32x16(((m32x16)(add_32 < tm_splat_f32x16(0.0f))), tm_splat_f32x16(0.0f), add_32);
-    tm_store_f32x16(pout0_3 + (row_29 * 24LL), relu_33);
-    const f32x8 mm_34 = tm_load_f32x8(ttile_4 + ((row_29 * 24LL) + 16LL));
-    const f32x8 in2_35 = tm_load_f32x8(pin2_2 + 16LL);
-    const f32x8 add_36 = (mm_34 + in2_35);
-    const f32x8 relu_37 = tm_select_f32x8(((m32x8)(add_36 < tm_splat_f32x8(0.0f))), tm_splat_f32x8(0.0f), add_36);
-    tm_store_f32x8(pout0_3 + ((row_29 * 24LL) + 16LL), relu_37);
+  for (i64 row_5 = 0; row_5 < 7LL; row_5++) {
+    const f32x16 mm_6 = tm_load_f32x16(ttile_4 + (row_5 * 24LL));
+    const f32x16 in2_7 = tm_load_f32x16(pin2_2 + 0LL);
+    const f32x16 add_8 = (mm_6 + in2_7);
+    const f32x16 relu_9 = tm_select_f32x16(((m32x16)(add_8 < tm_splat_f32x16(0.0f))), tm_splat_f32x16(0.0f), add_8);
+    tm_store_f32x16(pout0_3 + (row_5 * 24LL), relu_9);
+    const f32x8 mm_10 = tm_load_f32x8(ttile_4 + ((row_5 * 24LL) + 16LL));
+    const f32x8 in2_11 = tm_load_f32x8(pin2_2 + 16LL);
+    const f32x8 add_12 = (mm_10 + in2_11);
+    const f32x8 relu_13 = tm_select_f32x8(((m32x8)(add_12 < tm_splat_f32x8(0.0f))), tm_splat_f32x8(0.0f), add_12);
+    tm_store_f32x8(pout0_3 + ((row_5 * 24LL) + 16LL), relu_13);
   }
 }
