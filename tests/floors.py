@@ -28,7 +28,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "__init__",
     ),
     "taskmap.backend.cpu": (
-        "lane_tests",
+        "lane_tests tile_assembly",
         "expressions math/ openmp_threads interleaved_stores team tile_model tile_permission",
         "host",
         "prelude toolchain",
