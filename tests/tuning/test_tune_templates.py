@@ -103,7 +103,8 @@ class Small(nn.Module):
         return self.two(self.one(x).relu()), nn.functional.scaled_dot_product_attention(q, q * 2.0, q + 1.0)
 
 
-@pytest.mark.parametrize("dynamic", [pytest.param(False, marks=pytest.mark.long), True])
+@pytest.mark.long
+@pytest.mark.parametrize("dynamic", [False, True])
 def test_a_model_is_tuned_and_symbolic_sizes_at_what_they_were(cache_dir: Path, dynamic: bool) -> None:
     torch.manual_seed(0)
     model = Small().eval()

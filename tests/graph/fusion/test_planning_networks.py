@@ -240,7 +240,10 @@ def test_mobilenets_clamp_is_part_of_its_convolutions() -> None:
     assert all(g.anchor is not None or g.name == "mean" for g in groups(made))
 
 
-@pytest.mark.parametrize("name", sorted(MODELS))
+LONG = {"inception_v3"}
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.long if n in LONG else ()) for n in sorted(MODELS)])
 def test_the_kernels_of_a_network(name: str, golden: Callable[[str, str], None]) -> None:
     made = planned(graph_of_model(name))
     assert all(isinstance(s, Group) for s in made.steps)
