@@ -49,7 +49,8 @@ class Origin:
 class Node:
     """One value of the graph: an OperatorNode, InputNode, ConstantNode, ExternNode, ItemNode or SizeNode.
 
-    ``strides`` is set where the caller fixes them: for inputs, and for outputs that must equal eager's.
+    ``strides`` is set where the caller fixes them: for inputs, and for outputs that must equal eager's. A front end
+    completes the nodes that it makes; no pass changes a node.
     """
 
     KIND: ClassVar[str] = "node"

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import permutations
 
 from taskmap.graph.analysis.classify import definition
 from taskmap.graph.analysis.inlining import computed_once
 from taskmap.graph.build import define, elementwise, reindex
-from taskmap.graph.nodes import Graph, Node
+from taskmap.graph.nodes import Graph, Node, Origin
 from taskmap.graph.passes.attention_scores import (
     Scores,
     SoftmaxPattern,
@@ -319,13 +319,15 @@ class _Pattern:
         shared = self._shared_heads()
         first = {h: h * shared} if shared > 1 else {}
         groups = heads // shared
-        q = self._view(self.q_load, (b, h, i, self.depth[0]), (batch, heads, queries, self.depth[1]), {})
-        k = self._view(self.k_load, (b, h, j, self.depth[0]), (batch, groups, keys, self.depth[1]), first)
-        v = self._view(self.v_load, (b, h, j, self.last[0]), (batch, groups, keys, self.last[1]), first)
-        made = self._node(q, k, v, shared, node)
+        q = self._view(self.q_load, (b, h, i, self.depth[0]), (batch, heads, queries, self.depth[1]), {}, node.origin)
+        k = self._view(self.k_load, (b, h, j, self.depth[0]), (batch, groups, keys, self.depth[1]), first, node.origin)
+        v = self._view(self.v_load, (b, h, j, self.last[0]), (batch, groups, keys, self.last[1]), first, node.origin)
+        made = replace(self._node(q, k, v, shared, node), origin=node.origin)
         rows = None if self.guarded else self._forbidden_rows()
         if rows is not None:
-            made = elementwise("masked_rows", (made, rows), lambda a, r: select(r, _nan(a), a), node.dtype)
+            both = (made, replace(rows, origin=node.origin))
+            masked = elementwise("masked_rows", both, lambda a, r: select(r, _nan(a), a), node.dtype)
+            made = replace(masked, origin=node.origin)
         own = definition(node).axes
 
         place = [self.elements.simplify(e) for e in self.grid.back(self.p.indices[:-1])]
@@ -336,11 +338,7 @@ class _Pattern:
 
         view = reindex("view", made, node.shape, source)
         result = made if changes_nothing(view) else view
-        result.strides = node.strides
-        new = [q, k, v, made, result, *made.inputs]
-        for n in (n for n in new if n not in self.elements.buffers):
-            n.origin = node.origin
-        return result
+        return replace(result, strides=node.strides, origin=node.origin)
 
     def _shared_heads(self) -> int:
         """The largest number of consecutive query heads that read the same key head."""
@@ -353,13 +351,15 @@ class _Pattern:
                 return group
         return 1
 
-    def _view(self, load: Load, axes: Sequence[Var], shape: Sequence[Dim], place: dict[Var, Expr]) -> Node:
+    def _view(
+        self, load: Load, axes: Sequence[Var], shape: Sequence[Dim], place: dict[Var, Expr], origin: Origin
+    ) -> Node:
         def source(*own: Expr) -> list[ExprLike]:
             here = dict(zip(axes, own, strict=True))
             return [substitute(self.elements.simplify(substitute(e, place)), here) for e in load.indices]
 
         view = reindex("view", self.elements.nodes[load.buffer], shape, source)
-        return view.inputs[0] if changes_nothing(view) else view
+        return view.inputs[0] if changes_nothing(view) else replace(view, origin=origin)
 
     def _operands(self) -> list[Buffer]:
         return list(dict.fromkeys(e.buffer for e in walk_exprs(self.score) if isinstance(e, Load)))

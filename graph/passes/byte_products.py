@@ -77,8 +77,7 @@ def _byte_load(factor: Expr) -> Load | None:
 def _flipped(held: Buffer, x: Node, dtype: DType) -> tuple[Buffer, Node]:
     """``x`` plus or minus 128 as ``dtype``, with the formal operand that replaces ``held``."""
     node = elementwise("flip", [x], lambda e: cast(binary("xor", e, const(_SHIFT, e.dtype)), dtype), dtype)
-    node.origin = x.origin
-    return formal(held.name, held.shape, dtype), node
+    return formal(held.name, held.shape, dtype), replace(node, origin=x.origin)
 
 
 def _reading(e: Expr, changed: dict[Buffer, tuple[Buffer, Node]]) -> Expr | None:
@@ -107,6 +106,4 @@ def operand_sums(node: Node, c: Contraction, read: Load, x: Node, kept: set[Var]
 
         return at
 
-    made = define("byte_sums", [x], shape, element, i32)
-    made.origin = node.origin
-    return made
+    return replace(define("byte_sums", [x], shape, element, i32), origin=node.origin)

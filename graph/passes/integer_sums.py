@@ -79,8 +79,7 @@ def _matmul(node: Node) -> Node | None:
 
         return at
 
-    total = define("integer_product", held, node.shape, element, i32)
-    total.origin = node.origin
+    total = replace(define("integer_product", held, node.shape, element, i32), origin=node.origin)
     columns = operand_sums(node, c, reads[1], held[1], {v for v, _ in c.n}) if a.zero is not None else None
     rows = operand_sums(node, c, reads[0], held[0], {v for v, _ in c.m}) if b.zero is not None else None
     return _finished(node, reader, total, (a, b), (rows, columns), extent)
@@ -131,8 +130,7 @@ def _convolution(node: Node) -> Node | None:
     padding = tuple((int(p), int(p)) for p in attrs["padding"])  # type: ignore[attr-defined]  # a tuple of integers
     slide = PaddedWindow(attrs["stride"], attrs["dilation"], padding)  # type: ignore[arg-type]  # tuples of integers
     filler = None if a.zero is None else _one_byte(reader, a, held[0])
-    total = integer_convolution(held[0], filler, held[1], slide)
-    total.origin = node.origin
+    total = replace(integer_convolution(held[0], filler, held[1], slide), origin=node.origin)
     columns = None if a.zero is None else _filter_sums(held[1], len(node.shape))
     rows = None if b.zero is None else window_sums(total.inputs[0], w.shape[2:], slide, total.shape)
     return _finished(node, reader, total, (a, b), (rows, columns), terms)

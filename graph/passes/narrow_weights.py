@@ -205,8 +205,7 @@ def _stored(
 
     shape = (ceil_div(columns, width), runs, width) if by_column else (runs,)
     made = define("copy", [node], shape, element, node.dtype)  # a view would be read through, in the old order
-    made.origin = node.origin
-    return made
+    return replace(made, origin=node.origin)
 
 
 def _widened(e: Expr) -> Expr:

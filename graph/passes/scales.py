@@ -69,8 +69,7 @@ class _Affine:
             held = formal("shift", made.shape, made.dtype)
             self.tensors, self.shift = {held: made}, held[self.channel]
         result = self.combined("add", conv, 1, lambda value: _plus(value, self.shift), node)
-        result.strides = node.strides
-        return result
+        return replace(result, strides=node.strides)
 
     def combined(self, op: str, x: Node, axis: int, function: Callable[[Expr], Expr], origin: Node) -> Node:
         """``function`` applied to every element of ``x``, whose channels are axis ``axis``."""

@@ -132,8 +132,7 @@ class PackWeights(GraphPass):
             if bytes_only is not None and node.inputs[position] not in constant and _has_gaps(weight, order):
                 weight = _whole_panels(weight, order)
                 whole = replace(order, columns=static_size(weight.shape[order.axis]) or order.columns)
-            packed[key] = pack(weight, whole)
-            packed[key].origin = node.origin
+            packed[key] = replace(pack(weight, whole), origin=node.origin)
         return with_terms(node, _reading(product, position, packed[key], order), terms)
 
     def _convolution(self, node: Node) -> tuple[int, PackOrder] | None:

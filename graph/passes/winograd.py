@@ -86,8 +86,7 @@ def _transformed(node: Node, chosen: FormChoice, made: dict[tuple[Node, Winograd
         return node
     key = (node.inputs[1], chosen.form, chosen.width)
     if key not in made:
-        made[key] = transformed(node.inputs[1], chosen.form, chosen.width)
-        made[key].origin = node.origin
+        made[key] = replace(transformed(node.inputs[1], chosen.form, chosen.width), origin=node.origin)
     return reading(node, made[key], chosen.form)
 
 
