@@ -27,6 +27,7 @@ FEATURES: dict[str, tuple[str, ...]] = {
     "avx_vnni": _AVX2,
     "avx512_vnni": _AVX512,
     "avx512_bf16": _AVX512,
+    "avx512vbmi": _AVX512,
     "amx_tile": _AVX512,
     "amx_int8": (*_AVX512, "amx_tile"),
     "amx_bf16": (*_AVX512, "amx_tile"),

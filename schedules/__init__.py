@@ -172,10 +172,16 @@ def packed_filled(a: DType, b: DType, target: CpuTarget) -> int:
 def packed_with_signs(a: DType, b: DType, target: CpuTarget) -> bool:
     """True if the templates of ``target`` multiply bytes of these types as they are, and not only unsigned by signed
     ones."""
+    return has_tiles(a, b, target)
+
+
+def has_tiles(a: DType, b: DType, target: CpuTarget) -> bool:
+    """True if the templates of ``target`` multiply a and b by tiles."""
     return tile_unit(a, b, target) is not None
 
 
 __all__ = [
-    "NO_HINTS", "Config", "Problem", "ScheduledKernel", "Space", "choose_form", "packed_filled", "packed_together",
-    "packed_width", "packed_with_signs", "problem", "read_problem", "schedule", "scheduled", "space", "space_of",
+    "NO_HINTS", "Config", "Problem", "ScheduledKernel", "Space", "choose_form", "has_tiles", "packed_filled",
+    "packed_together", "packed_width", "packed_with_signs", "problem", "read_problem", "schedule", "scheduled", "space",
+    "space_of",
 ]  # fmt: skip

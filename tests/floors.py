@@ -29,7 +29,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
     ),
     "taskmap.backend.cpu": (
         "lane_tests tile_assembly",
-        "expressions math/ openmp_threads interleaved_stores team tile_model tile_permission",
+        "expressions math/ native_functions openmp_threads interleaved_stores team tile_model tile_permission",
         "host",
         "prelude toolchain",
         "codegen compile",

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import cast as typed
 
 from taskmap.backend.cpu.expressions import Expressions, c_type, mask_type, register_index
 from taskmap.backend.cpu.interleaved_stores import interleaved
+from taskmap.backend.cpu.native_functions import with_features
 from taskmap.backend.cpu.prelude import prelude_parts
 from taskmap.backend.cpu.team import PARALLEL
 from taskmap.backend.cpu.tile_assembly import RegisterTile, assembly, register_tile
@@ -30,14 +32,15 @@ __all__ = ["generate"]
 _NAME = re.compile(r"[a-zA-Z_]\w*")
 
 
-def generate(kernel: ir.Kernel, vector_bytes: int = 64) -> KernelSource:
+def generate(kernel: ir.Kernel, vector_bytes: int = 64, features: Collection[str] = ()) -> KernelSource:
     """The C function of a lowered kernel: pointers in the order of its buffers, its sizes, then ``int *error`` if any
-    index is checked. The symbol is the kernel's name followed by a hash of the text.
+    index is checked. The symbol is the kernel's name followed by a hash of the text. ``features``: CPU features whose
+    functions it may use; instructions that its schedule chose need no mention.
 
     Raises CodegenError for a node that lowering should have removed.
     """
     emitter = _Emitter(kernel, vector_bytes)
-    text = emitter.function()
+    text = with_features(emitter.function(), features)
     needed = prelude_parts(text, vector_bytes)
     note = kernel.note.replace("*/", "* /").replace("\n", " ")
     text = f"/* {note} */\n{text}" if note else text  # last, because words of a note are not names of the prelude

@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from taskmap.backend.c_expressions import LEAST_I64, ExpressionWriter
 from taskmap.backend.cpu.lane_tests import LaneCompare, lane_test
 from taskmap.ir import nodes as ir
-from taskmap.ir.construct import constant_value
+from taskmap.ir.construct import constant_value, static_size
 from taskmap.ir.errors import CodegenError
-from taskmap.ir.types import DType, bf16, compute_type, f16, i32, i64
+from taskmap.ir.types import DType, bf16, compute_type, f16, i8, i32, i64, u8
 from taskmap.ir.visit import walk_exprs
 
 _C_TYPES = {"bool": "b8", "e4m3": "fa8", "e5m2": "fb8"}
@@ -139,6 +139,8 @@ class Expressions(ExpressionWriter[str]):
         elif isinstance(where, ir.Ramp):
             base, step = self.address(where.base), self.address(where.stride)
             code = f"tm_load_strided_{t}({self.name(b)} + {base}, {step})"
+        elif (byte := looked_up(e)) is not None:
+            code = f"tm_look_up_{t}({self.name(b)}, {self.of(byte)})"
         else:
             code = f"tm_gather_{c_type(b.dtype)}_i64x{e.lanes}({self.name(b)}, {self.address(where)})"
         return f"tm_mask_b8x{e.lanes}_to_m8x{e.lanes}({code})" if b.dtype.is_bool else code
@@ -284,6 +286,15 @@ class Expressions(ExpressionWriter[str]):
         if e.op not in _FOLDS:
             raise CodegenError(f"{e.op} over the lanes of a vector of {e.dtype} cannot be written in C")
         return f"tm_{_FOLDS[e.op]}_{c_type(e.a.dtype, e.a.lanes)}({code})"
+
+
+def looked_up(e: ir.Load) -> ir.Expr | None:
+    """The bytes whose values number the elements that a vector load reads from a table of bytes with an entry for each
+    value; None for any other load."""
+    (where,) = e.indices
+    if not isinstance(where, ir.Cast) or where.a.dtype != u8 or e.buffer.dtype not in (u8, i8):
+        return None
+    return where.a if static_size(e.buffer.shape[0]) == 256 and 8 <= e.lanes <= 64 else None
 
 
 def convert(code: str, source: DType, dtype: DType, lanes: int) -> str:

@@ -8,6 +8,8 @@ No header is included, so compile time depends on use alone. The names (V is a v
     tm_load_strided_V(p, step)  tm_store_strided_V(p, step, x)   p[l * step] is lane l
     tm_store_pairs_V(p, a, b)                        a and b interleaved, of 16-bit elements
     tm_store_fours_V(p, a, b, c, d)                  the same of 8-bit elements
+    tm_look_up_V(p, bytes)  tm_vpermi2b_V            p[bytes[l]] in lane l, of the 256 elements of 8 bits at p
+    tm_vcvtneps2bf16_V(x)                            f32 rounded to bf16
     tm_gather_D_IxL(p, index)  tm_scatter_D_IxL(p, index, x)   I is i32 or i64
     tm_splat_V(x)  tm_iota_V()  tm_lo_V(x)  tm_hi_V(x)  tm_join_V(lo, hi)
     tm_bits_V(x)  tm_from_bits_V(u)                  the representation, in unsigned integers (`u32x16`)
@@ -35,8 +37,9 @@ from functools import lru_cache
 from taskmap.backend.cpu.math import mask as math_mask
 from taskmap.backend.cpu.math import memory as math_memory
 from taskmap.backend.cpu.math.amx import tile_text
-from taskmap.backend.cpu.math.cast import cast, mask
+from taskmap.backend.cpu.math.cast import cast, mask, round_to_bf16
 from taskmap.backend.cpu.math.dot import dot, is_dot
+from taskmap.backend.cpu.math.look_up import look_up, permuted
 from taskmap.backend.cpu.math.reduce import COMBINE, reduction
 from taskmap.backend.cpu.math.types import PREAMBLE, SCALAR_TYPES, SELDOM, Vector, parse_vector, typedef
 from taskmap.backend.cpu.math.vector_math import function, is_function
@@ -56,6 +59,9 @@ _STRUCTURAL: dict[str, _Definition] = {
     "store_pairs": math_memory.store_pairs,
     "store_fours": math_memory.store_fours,
     "load_strided": math_memory.load_strided,
+    "look_up": look_up,
+    "vpermi2b": permuted,
+    "vcvtneps2bf16": round_to_bf16,
     "store_strided": math_memory.store_strided,
     "load_masked": math_memory.load_masked,
     "store_masked": math_memory.store_masked,

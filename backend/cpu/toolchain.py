@@ -35,6 +35,7 @@ _FEATURE_FLAGS = {
     "avx_vnni": "-mavxvnni",
     "avx512_vnni": "-mavx512vnni",
     "avx512_bf16": "-mavx512bf16",
+    "avx512vbmi": "-mavx512vbmi",
     "amx_tile": "-mamx-tile",
     "amx_int8": "-mamx-int8",
     "amx_bf16": "-mamx-bf16",

@@ -30,6 +30,8 @@ _INSTRUCTIONS = {
     "vpdpwssd": "avx512_vnni",
     "vex_vpdpbusd": "avx_vnni",
     "vex_vpdpwssd": "avx_vnni",
+    "vcvtneps2bf16": "avx512_bf16",
+    "vpermi2b": "avx512vbmi",
 }
 """The CPU feature that a function of the prelude needs beyond its instruction set, by the function's name."""
 _TILES = {

@@ -10,8 +10,12 @@ No pass removes dead nodes, because a graph's nodes are those that its outputs r
     attention       a written-out attention becomes one operator (attention_scores and elements match it)
     scales          batch normalisation moves into the convolution before it
     concatenations  concatenations in place (growing finds those that contain each other)
+    quotients       numbers are quantised without a division; the driver runs it for CPUs
+    byte_tables     functions from bytes to bytes are looked up; the driver runs it for CPUs
     integer_sums    products of dequantised tensors are computed with integers; the driver runs it for CPUs
     narrow_weights  weights of few bits are widened inside products of few rows; the driver runs it for CPUs
+    convolution_products  convolutions of narrow floats become products of tiles; the driver runs it for CPUs
+    biases          biases are added to sums before these are rounded; the driver runs it for CPUs
     byte_products   products of bytes with the signs that dot products take
     winograd        weights of 3x3 convolutions, transformed for minimal filtering; the driver runs it for a target
     weight_packing  weights in the order in which templates read them; the driver runs it for a target

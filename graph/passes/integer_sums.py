@@ -17,7 +17,7 @@ from taskmap.graph.build import define, read_broadcast
 from taskmap.graph.nodes import Graph, Node
 from taskmap.graph.passes.base import GraphPass, rewrite
 from taskmap.graph.passes.byte_products import operand_sums
-from taskmap.graph.quantised.convolution import PaddedWindow, integer_convolution, window_sums
+from taskmap.graph.quantised.convolution import PaddedWindow, convolution_product, window_sums
 from taskmap.graph.quantised.products import LONGEST
 from taskmap.ir.analysis.contraction import find_contraction
 from taskmap.ir.construct import cast, constant_value, index, load, product, reduce, static_size
@@ -130,7 +130,7 @@ def _convolution(node: Node) -> Node | None:
     padding = tuple((int(p), int(p)) for p in attrs["padding"])  # type: ignore[attr-defined]  # a tuple of integers
     slide = PaddedWindow(attrs["stride"], attrs["dilation"], padding)  # type: ignore[arg-type]  # tuples of integers
     filler = None if a.zero is None else _one_byte(reader, a, held[0])
-    total = replace(integer_convolution(held[0], filler, held[1], slide), origin=node.origin)
+    total = replace(convolution_product(held[0], filler, held[1], slide), origin=node.origin)
     columns = None if a.zero is None else _filter_sums(held[1], len(node.shape))
     rows = None if b.zero is None else window_sums(total.inputs[0], w.shape[2:], slide, total.shape)
     return _finished(node, reader, total, (a, b), (rows, columns), terms)

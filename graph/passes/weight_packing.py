@@ -20,7 +20,7 @@ from taskmap.graph.build import define
 from taskmap.graph.nodes import Graph, Node
 from taskmap.graph.passes.base import GraphPass
 from taskmap.graph.passes.byte_products import multiply_unsigned_by_signed, with_terms
-from taskmap.ir.analysis.contraction import BYTES, Contraction, byte_factor, byte_factors, find_contraction
+from taskmap.ir.analysis.contraction import Contraction, byte_factor, byte_factors, find_contraction
 from taskmap.ir.analysis.simplify import Simplifier
 from taskmap.ir.construct import ceil_div, const, index, load, minimum, product, select, static_size
 from taskmap.ir.nodes import Buffer, Cast, Dim, Expr, ExprLike, Load, Var
@@ -45,8 +45,8 @@ class PanelWidth(Protocol):
 PACK = "pack"
 """The operator of packed weights."""
 _SMALLEST, _SMALLEST_IN_TILES = 1 << 12, 1 << 8
-"""Elements of the weights that are packed, at least; fewer of bytes for tile registers, whose products are otherwise
-widened one by one."""
+"""Elements of the weights that are packed, at least; fewer for tile registers: products of bytes are otherwise widened
+one by one, and weights of floats copied on every call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ class PackWeights(GraphPass):
         factors = byte_factor(c.a) or _type_of(c.a), read.dtype
         together = self.together(*factors) if len(c.k) == len(others) == 1 else 1
         filled = self.filled(*factors) if together > 1 else 1
-        smallest = _SMALLEST_IN_TILES if filled > 1 and weight.dtype in BYTES else _SMALLEST
+        smallest = _SMALLEST_IN_TILES if filled > 1 else _SMALLEST
         if (static_size(product(weight.shape)) or 0) < smallest:
             return None
         if weight not in constant and not self._worth_it(c, weight, axis, together):

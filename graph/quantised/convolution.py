@@ -1,10 +1,10 @@
-"""A convolution of bytes as a matrix product.
+"""A convolution of bytes, or of narrow floats, as a matrix product.
 
     out[n, o, place] = sum over k of image[n, channel(k), place + tap(k)] · w[o, k]
 
 The image is padded and stored with its channels innermost, their number rounded up to a multiple of four, so that
-groups of four neighbours along the sum are neighbours in memory, of one tap each. Nothing else is copied: k runs over
-taps, then channels, and the product reads the window through its indices.
+groups of two or four neighbours along the sum are neighbours in memory, of one tap each. Nothing else is copied: k runs
+over taps, then channels, and the product reads the window through its indices.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from dataclasses import dataclass
 
 from taskmap.graph.build import define, reduction
 from taskmap.graph.nodes import Node
+from taskmap.ir.analysis.contraction import BYTES
 from taskmap.ir.analysis.simplify import Simplifier
 from taskmap.ir.construct import cast, compare, const, index, load, maximum, minimum, reduce, select, static_size
 from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike, Var
-from taskmap.ir.types import boolean, i32
+from taskmap.ir.types import boolean, compute_type, i32
 
 _GROUP = 4
 
@@ -31,9 +32,11 @@ class PaddedWindow:
     padding: tuple[tuple[int, int], ...]
 
 
-def integer_convolution(x: Node, padding_value: Node | None, w: Node, slide: PaddedWindow) -> Node:
-    """The sums of products x [n, c, spatial...] · w [o, c, kernel...], both u8 or i8, as i32 [n, o, spatial...].
-    ``padding_value``: the tensor of one element that surrounds the image; None for 0. Channels and kernel are known."""
+def convolution_product(x: Node, padding_value: Node | None, w: Node, slide: PaddedWindow) -> Node:
+    """The sums of products x [n, c, spatial...] · w [o, c, kernel...] as [n, o, spatial...]: i32 if both are u8 or i8;
+    if both are floats of one type, that type, with sums in its compute type. ``padding_value``: the tensor of one
+    element that surrounds the image; None for 0. Channels and kernel are known."""
+    wide = i32 if x.dtype in BYTES else compute_type(x.dtype)
     kernel = [static_size(n) or 1 for n in w.shape[2:]]
     channels = static_size(x.shape[1]) or 1
     whole = -(-channels // _GROUP) * _GROUP
@@ -53,12 +56,13 @@ def integer_convolution(x: Node, padding_value: Node | None, w: Node, slide: Pad
                 offset, tap = (tap % kernel[d], tap // kernel[d]) if d else (tap, tap)
                 window.insert(0, place[d] * slide.stride[d] + offset * slide.dilation[d])
             pixel = load(image, (n, channel, *window))
-            return reduce("sum", [(k, length)], cast(pixel, i32) * cast(weight[o, k], i32))
+            return reduce("sum", [(k, length)], cast(pixel, wide) * cast(weight[o, k], wide))
 
         return at
 
     shape = (x.shape[0], w.shape[0], *spatial)
-    return define("convolution_product", [x, matrix], shape, element, i32, storage="channels_last")
+    dtype = i32 if x.dtype in BYTES else x.dtype
+    return define("convolution_product", [x, matrix], shape, element, dtype, storage="channels_last")
 
 
 def _tap(k: Expr, channels: int) -> tuple[Expr, Expr]:

@@ -24,11 +24,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from taskmap.ir.algebra.mapping import TaskMapping, repeat
-from taskmap.ir.isa.entry import Instruction, Parameter, Place, having
-from taskmap.ir.isa.specs import MatMulSpec, TileMoveSpec, TileStateSpec, TileZeroSpec
+from taskmap.ir.isa.entry import Instruction, Parameter, Place, at_least, having
+from taskmap.ir.isa.specs import MatMulSpec, PrefetchSpec, TileMoveSpec, TileStateSpec, TileZeroSpec
 from taskmap.ir.types import DType, bf16, f32, i8, i32, i64, u8
 
-__all__ = ["AMX", "ROWS", "ROW_BYTES", "TILES", "TileInstructions", "tile_set"]
+__all__ = ["AMX", "PREFETCH", "ROWS", "ROW_BYTES", "TILES", "TileInstructions", "tile_set"]
 
 ROWS = 16
 """Rows of a tile register."""
@@ -130,6 +130,17 @@ AMX: tuple[Instruction, ...] = (
     *_entries(_SIMULATED, "amx_sim", "amx_sim", "amx_sim"),
 )
 """The instructions of AMX, then those of its software model."""
+
+
+PREFETCH = Instruction(
+    name="prefetch_line",
+    spec=PrefetchSpec("l2"),
+    targets=at_least("generic"),
+    text="tm_prefetch_line({memory})",
+    family="prefetch_line",
+    parameters=(Parameter("memory", Place.MEMORY, bytes=0),),
+)
+"""A hint that a line of memory will be read: products of tiles read faster than a processor fetches on its own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from taskmap.ir.algebra.mapping import repeat
 from taskmap.ir.errors import InputError
-from taskmap.ir.isa.amx import AMX
+from taskmap.ir.isa.amx import AMX, PREFETCH
 from taskmap.ir.isa.dots import DOT_PRODUCTS
 from taskmap.ir.isa.entry import CPU_ISAS, AtLeast, Instruction, Only, Parameter, Place, at_least, only
 from taskmap.ir.isa.specs import MatMulSpec, MoveSpec, Spec
@@ -74,6 +74,7 @@ CPU_INSTRUCTIONS: tuple[Instruction, ...] = (
     *(_multiply_add(i32, size // 4, isa) for size, isa in _VECTORS if size > 4),
     *DOT_PRODUCTS,
     *AMX,
+    PREFETCH,
     *(_move(t, size // t.bytes, isa) for t in ALL_DTYPES for size, isa in _VECTORS if size // t.bytes > 1),
 )
 """The instructions of CPUs."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from taskmap.ir import nodes as ir
 from taskmap.ir.analysis.bounds import LANES, Facts, Interval
 from taskmap.ir.construct import index, static_size
+from taskmap.ir.isa.specs import PrefetchSpec
 from taskmap.ir.printer import print_expr
 from taskmap.ir.verify.violation import Violation
 from taskmap.ir.visit import stmt_exprs, walk_exprs
@@ -98,7 +99,7 @@ def _body(body: ir.Body, place: _Place) -> Iterator[BufferAccess]:
             yield from _regions(stmt, tuple(inside), place)
         elif isinstance(stmt, ir.MatMul):
             yield from _regions(stmt, (stmt.c, stmt.a, stmt.b), place)
-        elif isinstance(stmt, ir.Invoke):
+        elif isinstance(stmt, ir.Invoke) and not isinstance(stmt.instruction.spec, PrefetchSpec):  # it reads nothing
             yield from _regions(stmt, stmt.regions, place)
 
 

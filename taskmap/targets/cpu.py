@@ -20,14 +20,25 @@ from taskmap.backend.program.structure import Program
 from taskmap.backend.store.key import KernelSource
 from taskmap.backend.store.objects import KernelStore
 from taskmap.graph.passes import GraphPass
+from taskmap.graph.passes.biases import AddBiases
+from taskmap.graph.passes.byte_tables import TabulateBytes
+from taskmap.graph.passes.convolution_products import MultiplyConvolutions
 from taskmap.graph.passes.integer_sums import IntegerSums
 from taskmap.graph.passes.narrow_weights import NarrowWeights
+from taskmap.graph.passes.quotients import MultiplyByReciprocals
 from taskmap.graph.passes.weight_packing import PackWeights
 from taskmap.graph.passes.winograd import TransformWeights
 from taskmap.ir.nodes import Kernel
 from taskmap.ir.target import CpuTarget
 from taskmap.options import Options
-from taskmap.schedules import choose_form, packed_filled, packed_together, packed_width, packed_with_signs
+from taskmap.schedules import (
+    choose_form,
+    has_tiles,
+    packed_filled,
+    packed_together,
+    packed_width,
+    packed_with_signs,
+)
 from taskmap.targets.choose import host_target
 from taskmap.targets.devices import CPU
 from taskmap.targets.platform import LoadedPrograms, ProgramBuilder, Programs, Show
@@ -53,25 +64,30 @@ class CpuPlatform:
 
     @property
     def graph_passes(self) -> tuple[GraphPass, ...]:
-        """Dequantised tensors are multiplied as integers, and few rows with weights as narrow as they are stored.
-        Weights of convolutions that minimal filtering computes faster are transformed. The others are packed in panels
-        as wide as the target's micro-kernels, and in groups that its instructions multiply; with strategies of a user,
-        which do not know panels, they stay as they are."""
+        """Numbers are quantised without divisions, functions of bytes looked up. Dequantised tensors are multiplied as
+        integers, and few rows with weights as narrow as they are stored. Convolutions of floats that tiles multiply are
+        products, and biases are added to sums of narrow floats before these are rounded. Weights of other convolutions
+        that minimal filtering computes faster are transformed. The others are packed in panels as wide as the target's
+        micro-kernels, and in groups that its instructions multiply; with strategies of a user, which do not know
+        panels, they stay as they are."""
         together, filled = (partial(of, target=self.target) for of in (packed_together, packed_filled))
         width = partial(packed_width, target=self.target)
-        integers, narrow = IntegerSums(), NarrowWeights(width)
+        quotients = (MultiplyByReciprocals(),) if "fma" in self.target.features else ()
+        integers, narrow = (*quotients, TabulateBytes(), IntegerSums()), NarrowWeights(width)
         signs = partial(packed_with_signs, target=self.target)
         pack = PackWeights(width, together=together, filled=filled, any_signs=signs)
         if self.options.strategies:
-            return (integers, narrow)
+            return (*integers, narrow)
+        products = MultiplyConvolutions(partial(has_tiles, target=self.target))
+        first = (*integers, narrow, products, AddBiases())
         if not self.options.winograd:
-            return integers, narrow, pack
-        return integers, narrow, TransformWeights(partial(choose_form, target=self.target)), pack
+            return *first, pack
+        return *first, TransformWeights(partial(choose_form, target=self.target)), pack
 
     def generate(self, kernel: Kernel) -> KernelSource:
         """The C of a lowered kernel, without its note, which may contain the model's names of sizes: equal kernels must
         have equal text."""
-        return generate(replace(kernel, note=""), self.target.vector_bytes)
+        return generate(replace(kernel, note=""), self.target.vector_bytes, self.target.features)
 
     def builder(self) -> CpuBuilder:
         """A builder that compiles and loads the kernels of one graph."""

@@ -10,6 +10,7 @@
     float64       exp and sigmoid of f64
     integer       integer functions
     libm          functions of the C library, lane by lane
+    look_up       tables of 256 bytes
     dot           dot products of neighbours, one instruction each
     amx           tile registers, one instruction each, or the software model's
     reduce        reductions over the lanes of a vector

@@ -3,6 +3,7 @@
     tm_tile_configure()  tm_tile_release()                     eight tiles of 16 rows of 64 bytes, and none
     tm_tile_load(t, p, s)  tm_tile_store(t, p, s)  tm_tile_zero(t)   rows lie s elements apart
     tm_tdpbf16ps(c, a, b)  tm_tdpb{ss,su,us,uu}d(c, a, b)      c += a · b
+    tm_prefetch_line(p)                                        brings a line of memory to the second-level cache
     tm_sim_...                                                 the same on the software model (tile_model.c)
 
 Inline assembly, because built-ins of tiles differ between compilers, and so that no header is included.
@@ -27,6 +28,7 @@ static const struct {{ u8 palette, start, unused[14]; u16 bytes[16]; u8 rows[16]
     "tile_store": """\
 #define tm_tile_store(t, p, s) \\
   __asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)" : : "r"(p), "r"((i64)(s) * (i64)sizeof *(p)) : "memory")""",
+    "prefetch_line": "#define tm_prefetch_line(p) __builtin_prefetch(p, 0, 2)",
     **{
         name: f'#define tm_{name}(c, a, b) __asm__ volatile("{name} %%tmm" #b ", %%tmm" #a ", %%tmm" #c : : )'
         for name in _PRODUCTS

@@ -29,6 +29,16 @@ _TO_BF16_NATIVE = """\
 #endif
 """
 
+_ONLY_NATIVE = """\
+TM_INLINE $T tm_vcvtneps2bf16_$S($S x) {
+  u16 subnormal;
+  __asm__("vfpclassps $$0x20, %1, %0" : "=Yk"(subnormal) : "v"(x));
+  if (__builtin_expect(subnormal, 0)) return tm_cast_${S}_to_$T(x);
+  $T y;
+  __asm__("vcvtneps2bf16 %1, %0" : "=v"(y) : "v"(x));
+  return y;
+}"""
+
 # The same with fewer bits: a subnormal number is rounded by adding a power of two whose last place is that of the
 # smallest one. e4m3 has no infinity; values that are too large become the largest.
 _TO_FLOAT8 = """\
@@ -175,6 +185,13 @@ def _to_bf16(s: Vector) -> str:
     unsigned, narrow = s.of("u32").name, s.of("u16").name
     native = s.render(_TO_BF16_NATIVE, T=s.of("bf16").name) if s.lanes in (8, 16) else ""
     return native + s.render(_TO_BF16, S=s.name, SU=unsigned, TU=narrow)
+
+
+def round_to_bf16(v: Vector, vector_bytes: int) -> str | None:
+    """`tm_vcvtneps2bf16_V(x)`: f32 rounded to bf16 by one instruction, for 8 or 16 lanes."""
+    if v.dtype != "f32" or v.lanes not in (8, 16):
+        return None
+    return v.render(_ONLY_NATIVE, S=v.name, T=v.of("bf16").name)
 
 
 def _to_float8(s: Vector, t: Vector) -> str:

@@ -2,9 +2,10 @@
 
     template      the parallel loop over heads and blocks of queries
     query_block   one block of queries against a block of keys: both products and the online softmax
+    tile_block    the same with both products on tile registers
     config        configurations: validity, default, space
     cost          their cost model
     problem       attention as tuning sees it
 
-Imports ``ir``, ``schedules.common``, and the microkernel of ``schedules.cpu.matmul``.
+Imports ``ir``, ``schedules.common``, and the microkernels of ``schedules.cpu.matmul``.
 """

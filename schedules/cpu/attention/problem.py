@@ -22,6 +22,7 @@ from taskmap.schedules.common.space import Config, likely, read_types, sizes_tex
 from taskmap.schedules.cpu.attention.config import AttentionConfig, default, read_config, space, validity
 from taskmap.schedules.cpu.attention.cost import Lengths, cycles
 from taskmap.schedules.cpu.attention.template import schedule_attention
+from taskmap.schedules.cpu.attention.tile_block import attention_unit
 
 NAME = "cpu.attention"
 NAMES = ("batch", "heads", "key_heads", "queries", "keys", "depth", "width")
@@ -127,10 +128,10 @@ class AttentionProblem:
 
 
 def find_attention_problem(task: Task, target: CpuTarget, hints: Mapping[Var, int]) -> AttentionProblem | None:
-    """The attention that anchors a task. None if there is none that the template supports, or if nothing hints at a
-    symbolic size."""
+    """The attention that anchors a task. None if there is none that the template supports, if its products run on tile
+    registers, or if nothing hints at a symbolic size."""
     a = find_attention(task)
-    if a is None or a.dot.dtype != f32:
+    if a is None or a.dot.dtype != f32 or attention_unit(a, target) is not None:
         return None
     batch, heads = a.stage.shape[:2]
     extents: list[Dim] = [batch, heads, a.k.buffer.shape[1], a.queries, a.keys, a.depth, a.width]

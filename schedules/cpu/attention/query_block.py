@@ -101,11 +101,15 @@ class QueryBlock:
                 inside = values.nested()
                 inside.bind(i0, tiles)
                 row = inside.simplifier(i0 * height + top)
-                step = _QueryTile(self, inside.simplifier(self.first + row), row, height, key)
+                step = self.tile_at(inside.simplifier(self.first + row), row, height, key)
                 with self.b.when(inside.simplifier(step.query < self.a.queries)):
                     self.emit(inside, step)
 
-    def emit(self, values: Inliner, tile: _QueryTile) -> None:
+    def tile_at(self, query: Expr, row: Expr, height: int, key: Expr) -> QueryTile:
+        """A tile of ``height`` queries from ``query`` on, number ``row`` of the block, against keys from ``key`` on."""
+        return QueryTile(self, query, row, height, key)
+
+    def emit(self, values: Inliner, tile: QueryTile) -> None:
         """A tile of queries against the keys of a block that exist and that a causal mask allows."""
         keys = self.a.keys
         seen: Expr = index(self.keys)
@@ -187,7 +191,7 @@ class QueryBlock:
 
 
 @dataclass(frozen=True, slots=True)
-class _QueryTile:
+class QueryTile:
     """``height`` queries from ``query`` on, number ``row`` of the block, against the keys from ``key`` on."""
 
     block: QueryBlock

@@ -10,9 +10,9 @@
         out = o / l
 
 A tile's scores stay in the first-level cache. If one block holds all keys, a tile is finished at once and nothing is
-rescaled. The definition of a score (scale, mask, causality) comes from the operator; the template only supplies the
-product q k. Methods: Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018); Dao et al.,
-"FlashAttention" (2022).
+rescaled. Products of bf16 run on tile registers where the target has them (``tile_block``). The definition of a score
+(scale, mask, causality) comes from the operator; the template only supplies the product q k. Methods: Milakov and
+Gimelshein, "Online normalizer calculation for softmax" (2018); Dao et al., "FlashAttention" (2022).
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.common.loops import parallel_grid, worth_sharing
 from taskmap.schedules.cpu.attention.config import AttentionConfig, default, validity
 from taskmap.schedules.cpu.attention.query_block import QueryBlock
+from taskmap.schedules.cpu.attention.tile_block import TileQueryBlock, attention_unit, tile_config
+from taskmap.schedules.cpu.matmul.amx_tile import TileUnit
 from taskmap.schedules.cpu.support.kernels import kernel_of
 
 _SHARED_FROM = 40_000
@@ -45,6 +47,9 @@ def schedule_attention(task: Task, target: CpuTarget, config: AttentionConfig | 
     if found is None or found.dot.dtype != f32:
         return None
     require_count(task, task.outputs, found.stage.shape)
+    unit = attention_unit(found, target) if config is None else None
+    if unit is not None:
+        return _Template(task, found, target, tile_config(found, unit, target), unit).kernel()
     if config is None:
         config = default(found, target)
     elif reason := validity(config, found, target):
@@ -58,6 +63,7 @@ class _Template:
     a: Attention
     target: CpuTarget
     config: AttentionConfig
+    unit: TileUnit | None = None
     b: Builder = field(default_factory=Builder)
 
     def kernel(self) -> Kernel:
@@ -70,7 +76,13 @@ class _Template:
             inside = values.nested()
             first = inside.simplifier(block * rows)
             blocks: Dim = ceil_div(a.keys, keys)
-            step = QueryBlock(self.task, a, self.target, self.config.tile, b, n, h, first, rows, keys, blocks == 1)
+            shape = (rows, keys, blocks == 1)
+            unit = self.unit
+            if unit is None:
+                step = QueryBlock(self.task, a, self.target, self.config.tile, b, n, h, first, *shape)
+            else:
+                step = TileQueryBlock(self.task, a, self.target, self.config.tile, b, n, h, first, *shape, unit=unit)
+                b.invoke(unit.tiles.configure)
             step.allocate()
             if a.causal:
                 reach = inside.simplifier(minimum(index(blocks), (first + (rows + keys - 1)) // keys))
@@ -80,4 +92,7 @@ class _Template:
                 step.attend(inside.nested(), inside.simplifier(kb * keys))
             if not step.single:
                 step.finish(inside, index(0), rows)
-        return kernel_of(self.task, b, f"cpu.attention({self.config})")
+            if unit is not None:
+                b.invoke(unit.tiles.release)
+        by = "" if self.unit is None else f", by={self.unit.tiles.product.name}"
+        return kernel_of(self.task, b, f"cpu.attention({self.config}{by})")

@@ -21,7 +21,7 @@ _PART, _LEAST_PANEL = 16 << 10, 32 << 10
 """Bytes of a panel's part, and of a panel that is not divided: at most two thirds of a first-level cache."""
 _MOST_SUMS = 256 << 10
 """Bytes of the sums of a block."""
-_LINE, _SETS, _MOST_IN_SET = 64, 64, 4
+LINE, _SETS, _MOST_IN_SET = 64, 64, 4
 """Bytes of a line, sets of the first-level cache, and the lines of a's tiles that one set may hold beside b's."""
 _PANELS_PER_COPY = 8
 """Panels against which copied rows are multiplied, at least."""
@@ -102,7 +102,7 @@ def copies_rows(operands: TileOperands) -> bool:
     if operands.rows is None or panels < _PANELS_PER_COPY or _panel_bytes(operands) <= _LEAST_PANEL:
         return False
     size = operands.rows.stride * operands.unit.tiles.spec.a.bytes
-    return size % _LINE != 0 or _SETS // gcd(size // _LINE, _SETS) * _MOST_IN_SET < operands.unit.height
+    return size % LINE != 0 or _SETS // gcd(size // LINE, _SETS) * _MOST_IN_SET < operands.unit.height
 
 
 def _sizes(most: int) -> list[int]:

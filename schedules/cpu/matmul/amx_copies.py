@@ -40,7 +40,7 @@ def copy_rows(
 
     def copy(inside: Inliner, row: Expr, step: Expr, i: Expr, terms: int, at: Expr) -> None:
         for k, each in each_column(b, inside, column_groups(terms, lanes)):
-            where = {**fixed, **position_on(c.m, row), **position_on(c.k, at + k)}
+            where = {**fixed, **_present(operands, row), **position_on(c.k, at + k)}
             b.store(to, (tile, step, i, k), cast(each.expand(c.a, where), to.dtype))
 
     with b.loop("row", unit.height) as i:
@@ -54,6 +54,15 @@ def copy_rows(
             for k, _ in each_column(b, values.nested(), column_groups(depth, lanes)):
                 b.store(to, (tile, last, i, k), const(0, to.dtype))
             copy(values.nested(), row, last, i, rest, index(whole * depth))
+
+
+def _present(operands: TileOperands, row: Expr) -> dict[Var, Expr]:
+    """The position of a row; in a gap, that of the last row before it."""
+    at = position_on(operands.contraction.m, row)
+    if operands.present is not None:
+        last = operands.contraction.m[-1][0]
+        at[last] = minimum(at[last], operands.present - 1)
+    return at
 
 
 def copy_columns(

@@ -30,6 +30,8 @@ _SIZE = 1009
 """A symbolic size as part of an address: runs of terms are not joined by one of that size."""
 _FEWEST_ROWS = 32
 """Rows for which copying b into panels on every call pays."""
+_LONGEST_LINE = 1.35
+"""A line of positions with its gap, as a multiple of a line without, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,8 @@ class TileOperands:
     """A contraction on tiles: its factors have the operands' own types; m, n and k are its extents. rows: of a, if
     tiles can be loaded from memory. packed: b in memory, if it is stored as tiles. by_terms: neighbours
     of b along the sum are adjacent in memory. run: terms of a, from any multiple of their number on, that are equally
-    far apart in memory."""
+    far apart in memory. present: the rows of each line of a's last axis that exist, if there are gaps between lines:
+    the sums of a gap are computed with the others, and not stored."""
 
     contraction: Contraction
     unit: TileUnit
@@ -56,6 +59,7 @@ class TileOperands:
     packed: Buffer | None
     by_terms: bool = False
     run: int = 1
+    present: int | None = None
 
     @property
     def steps(self) -> int:
@@ -86,6 +90,33 @@ def find_operands(task: Task, c: Contraction, target: CpuTarget) -> TileOperands
         unit = replace(unit, high=1)
     run = _run(task, c, unit.depth)
     return TileOperands(c, unit, m, n, depth, _strided_rows(task, c), stored, _is_contiguous_along_sum(task, c), run)
+
+
+def through_gaps(task: Task, operands: TileOperands) -> TileOperands | None:
+    """The same product with the rows of all lines numbered through, gaps included, so that tiles of a are loaded from
+    memory: lines of a padded image are longer than those of the result, and their rows are equally far apart.
+
+    Further axes of rows become axes of the batch. None if rows are loaded anyway, if a step of the sum is not
+    contiguous, or if too much would be computed for gaps.
+    """
+    c, depth = operands.contraction, operands.unit.depth
+    lines = [(v, static_size(d)) for v, d in c.m if static_size(d) != 1][-2:]
+    terms = _address(task, c, c.a)
+    if operands.rows is not None or operands.run != depth or operands.k % depth or static_size(operands.n) is None:
+        return None
+    if len(lines) != 2 or terms is None or not isinstance(c.a, Load) or not _is_linear(terms, {v for v, _ in c.m}):
+        return None
+    (y, high), (x, wide) = lines
+    line, step, places = terms.get((y,), 0), terms.get((x,), 0), _places(task, c)
+    if high is None or wide is None or places is None or places[1] - places[0] != 1 or step <= 0 or line % step:
+        return None
+    pitch = int(line // step)
+    if not wide <= pitch <= _LONGEST_LINE * wide:
+        return None
+    outer = tuple((v, d) for v, d in c.m if v not in (x, y))
+    numbered = replace(c, batch=(*c.batch, *outer), m=((y, high), (x, pitch)))
+    rows = StridedRows(c.a, int(step))
+    return replace(operands, contraction=numbered, m=(high - 1) * pitch + wide, rows=rows, present=wide)
 
 
 def _packed(task: Task, c: Contraction, unit: TileUnit) -> Buffer | None:
@@ -121,12 +152,8 @@ def _strided_rows(task: Task, c: Contraction) -> StridedRows | None:
     summed = [v for v, d in c.k if static_size(d) != 1]
     if terms is None or len(summed) != 1:
         return None
-    own = {v for v, _ in (*c.m, *c.k)}
-    for monomial in terms:
-        if any(v in own for atom in monomial for v in walk_exprs(atom)) and (
-            len(monomial) != 1 or not isinstance(monomial[0], Var)
-        ):
-            return None
+    if not _is_linear(terms, {v for v, _ in (*c.m, *c.k)}):
+        return None
     steps = [terms.get((v,), 0) for v, _ in c.m]
     if terms.get((summed[0],)) != 1 or not steps[-1]:
         return None
@@ -137,11 +164,30 @@ def _strided_rows(task: Task, c: Contraction) -> StridedRows | None:
     return StridedRows(c.a, int(steps[-1]))
 
 
+def _is_linear(terms: Mapping[tuple[Expr, ...], float], variables: set[Var]) -> bool:
+    """True if each of ``variables`` occurs in a polynomial only by itself, times a number."""
+    mixed = (m for m in terms if any(v in variables for atom in m for v in walk_exprs(atom)))
+    return all(len(m) == 1 and isinstance(m[0], Var) for m in mixed)
+
+
 def _run(task: Task, c: Contraction, depth: int) -> int:
     """Terms of a, from any multiple of their number on, that are equally far apart in memory, as the channels at one
     position of a window are: a power of two of at most ``depth``. All of a step if its addresses are not known."""
-    if _address(task, c, c.a) is None or not isinstance(c.a, Load):
+    place = _places(task, c)
+    if place is None:
         return depth
+    total = len(place)
+    run, steps = 1, np.diff(place)
+    even = steps == steps[:1]
+    while 2 * run <= depth and even[np.arange(1, total) % (2 * run) != 0].all():
+        run *= 2
+    return run
+
+
+def _places(task: Task, c: Contraction) -> NDArray[np.int64] | None:
+    """The address of each term of a's first row; None if addresses are not known."""
+    if _address(task, c, c.a) is None or not isinstance(c.a, Load):
+        return None
     size = product([d for _, d in c.k])
     total = static_size(size) or 0
     terms = np.arange(total)
@@ -150,13 +196,7 @@ def _run(task: Task, c: Contraction, depth: int) -> int:
         at[v] = terms % (static_size(extent) or 1)
         terms = terms // (static_size(extent) or 1)
     place = _values(_flat(c.a), at)
-    if place is None:
-        return depth
-    run, steps = 1, np.diff(place)
-    even = steps == steps[:1]
-    while 2 * run <= depth and even[np.arange(1, total) % (2 * run) != 0].all():
-        run *= 2
-    return run
+    return None if place is None else np.broadcast_to(place, total)
 
 
 def _values(e: Expr, at: Mapping[Expr, NDArray[np.int64]]) -> NDArray[np.int64] | None:

@@ -21,19 +21,19 @@ from functools import partial
 from taskmap.ir.analysis.contraction import Contraction
 from taskmap.ir.builder import Builder, region
 from taskmap.ir.construct import ceil_div, index, minimum, product, static_size
-from taskmap.ir.nodes import Buffer, Dim, Expr, Kernel, Var
+from taskmap.ir.nodes import Buffer, Dim, Expr, Kernel, Region, Var
 from taskmap.ir.target import CpuTarget
 from taskmap.ir.task import Stage, Task
 from taskmap.ir.visit import substitute
 from taskmap.schedules.common.access import require_count
 from taskmap.schedules.common.epilogue import Epilogue
 from taskmap.schedules.common.inline import Inliner
-from taskmap.schedules.common.loops import column_groups, parallel_grid, worth_sharing
+from taskmap.schedules.common.loops import column_groups, each_column, parallel_grid, worth_sharing
 from taskmap.schedules.common.matmul_form import anchor_of
-from taskmap.schedules.cpu.matmul.amx_blocking import BlockSizes, block_sizes, copies_rows
+from taskmap.schedules.cpu.matmul.amx_blocking import LINE, BlockSizes, block_sizes, copies_rows
 from taskmap.schedules.cpu.matmul.amx_copies import copy_columns, copy_rows
-from taskmap.schedules.cpu.matmul.amx_operands import TileOperands, find_operands
-from taskmap.schedules.cpu.matmul.amx_tile import Place, Source, TileUnit, multiply_tiles
+from taskmap.schedules.cpu.matmul.amx_operands import TileOperands, find_operands, through_gaps
+from taskmap.schedules.cpu.matmul.amx_tile import Ahead, Place, Source, TileUnit, multiply_tiles
 from taskmap.schedules.cpu.matmul.template import position_on
 from taskmap.schedules.cpu.support.kernels import kernel_of
 
@@ -51,7 +51,10 @@ def schedule_tiles(task: Task, target: CpuTarget) -> Kernel | None:
     if operands is None:
         return None
     require_count(task, task.outputs, stage.shape)
-    if copies_rows(operands):
+    lines = through_gaps(task, operands)
+    if lines is not None and not copies_rows(lines):
+        operands = lines
+    elif copies_rows(operands):
         operands = replace(operands, rows=None)
     blocking = block_sizes(operands, target)
     return None if blocking is None else _TileProduct(task, stage, operands, blocking, target).kernel()
@@ -187,7 +190,8 @@ class _TileProduct:
             def emit(values: Inliner, rows: _Rows) -> None:
                 held = sums, values.simplifier(rows.number * unit.height)
                 left, b_part = _from_step(rows.left, first), _from_step(right, first)
-                multiply_tiles(b, unit, part, left, b_part, held, start=held if start else None)
+                ahead = self.ahead(values, panel, rows.number, first, part)
+                multiply_tiles(b, unit, part, left, b_part, held, start=held if start else None, ahead=ahead)
 
             return emit
 
@@ -247,6 +251,29 @@ class _TileProduct:
 
         return place
 
+    def ahead(self, values: Inliner, panel: Expr, number: Expr, first: Expr, steps: int) -> Ahead | None:
+        """The part of a panel after the ``steps`` steps from ``first`` on, shared out among the calls of a block: the
+        next part, or the next panel's first. None for a panel that is copied."""
+        unit, stored = self.unit, self.operands.packed
+        if stored is None:
+            return None
+        groups, group = unit.depth // unit.tiles.group, unit.tiles.group
+        in_row = unit.width * group * stored.dtype.bytes // LINE
+        calls = self.blocking.rows // unit.height
+        share = -(-groups * in_row // calls)
+        call = values.simplifier(minimum(number, groups * in_row // share - 1))
+        begin = values.simplifier((first + steps) * groups)
+
+        def lines(k: Expr) -> list[Region]:
+            found = []
+            for i in range(share):
+                line = (call * steps + k) * share + i
+                start = (panel, begin + line // in_row, line % in_row * (unit.width // in_row), index(0))
+                found.append(region(stored, [values.simplifier(e) for e in start], (1, 1, 1, 1)))
+            return found
+
+        return lines
+
     def tile(
         self,
         values: Inliner,
@@ -263,7 +290,8 @@ class _TileProduct:
         steps = self.operands.steps - first - (rows.tail is not None)
         start = None if sums is None else (sums, values.simplifier(rows.number * unit.height))
         left, right = _from_step(rows.left, from_step), _from_step(right, from_step)
-        multiply_tiles(self.b, unit, steps, left, right, (out, index(0)), tail=rows.tail, start=start)
+        ahead = self.ahead(values, panel, rows.number, from_step, self.operands.steps - first)
+        multiply_tiles(self.b, unit, steps, left, right, (out, index(0)), tail=rows.tail, start=start, ahead=ahead)
         column = values.simplifier(panel * unit.width)
 
         def store(inside: Inliner, groups: Sequence[tuple[int, int]]) -> None:
@@ -304,6 +332,14 @@ class _TileProduct:
             return {**fixed, **at}
 
         epilogue = Epilogue(self.task, self.stage, self.c.reduce, self.b)
+        if self.operands.present is not None:
+            pitch = self.c.m[-1][1]
+            with self.b.loop("row", rows) as i:
+                values.bind(i, self.unit.height)
+                with self.b.when(values.simplifier((row + i) % pitch < self.operands.present)):
+                    for at, inside in each_column(self.b, values.nested(), groups):
+                        epilogue.element(inside, out[i, at], position(i, at))
+            return
         if groups:
             epilogue.emit(values, out, values.simplifier.dim(rows), position, groups)
             return

@@ -11,14 +11,14 @@ them with ``together`` and ``filled``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 from taskmap.ir.analysis.contraction import BYTES
 from taskmap.ir.builder import Builder, region
 from taskmap.ir.construct import index
-from taskmap.ir.isa.amx import TileInstructions, tile_set
+from taskmap.ir.isa.amx import PREFETCH, TileInstructions, tile_set
 from taskmap.ir.isa.table import table_of
 from taskmap.ir.nodes import Buffer, Dim, Expr, Region, Scope
 from taskmap.ir.select.microkernels import choose_for_thread, product_of_blocks
@@ -30,6 +30,8 @@ Place = tuple[Region, Expr]
 """The first element of a tile in memory, and the elements from one row to the next."""
 Source = Callable[[int, Expr], Place]
 """The place of an operand's tile, by its number across the sum and its step along it."""
+Ahead = Callable[[Expr], Sequence[Region]]
+"""Lines of memory that later calls will read, by the step in which they are prefetched."""
 Sums = tuple[Buffer, Expr]
 """A local buffer as wide as a panel, and the first row of a call's sums in it."""
 
@@ -95,10 +97,12 @@ def multiply_tiles(
     *,
     tail: Source | None = None,
     start: Sums | None = None,
+    ahead: Ahead | None = None,
 ) -> None:
     """``out`` = ``start`` + a · b over ``steps`` steps, for ``unit.height`` × ``unit.width`` sums.
 
-    tail: the places of a's tiles for one more step; start: the sums of earlier steps, zeros if None.
+    tail: the places of a's tiles for one more step; start: the sums of earlier steps, zeros if None; ahead: lines that
+    each step prefetches.
     """
     tiles, spec = unit.tiles, unit.tiles.spec
     sums = [
@@ -112,6 +116,8 @@ def multiply_tiles(
             b.invoke(tiles.zero_c, _whole(acc))
     with b.loop("k", index(steps), unroll=1) as k:  # unrolled, it would need more addresses than there are registers
         _step(b, unit, sums, k, a, right)
+        for line in ahead(k) if ahead is not None else ():
+            b.invoke(PREFETCH, line)
     if tail is not None:
         _step(b, unit, sums, index(steps), tail, right)
     for i, j, acc in _each(sums):

@@ -23,7 +23,7 @@ from taskmap.graph.nodes import Node
 from taskmap.graph.ops.convolution import add_channel_bias
 from taskmap.graph.ops.pointwise import pointwise, to_dtype
 from taskmap.graph.ops.views import reshape, slice_
-from taskmap.graph.quantised.convolution import PaddedWindow, integer_convolution
+from taskmap.graph.quantised.convolution import PaddedWindow, convolution_product
 from taskmap.graph.quantised.products import LONGEST, QuantisedOperand, byte_sums, corrected, integer_product, signed
 from taskmap.ir.construct import product, static_size
 from taskmap.ir.errors import UnsupportedError
@@ -140,7 +140,7 @@ def _convolution(call: OnnxCall, image: tuple[int, int], weight: tuple[int, int]
     fits = terms is not None and (wraps or terms <= LONGEST)
     if slide is None or not bytes_only or w.shifted or not fits or (x.zero is not None and x.zero.shape):
         return _by_floats(call, image, weight)
-    total = integer_convolution(x.values, x.zero if x.shifted else None, w.values, slide)
+    total = convolution_product(x.values, x.zero if x.shifted else None, w.values, slide)
     if not x.shifted:
         return total
     rank = len(w.values.shape)

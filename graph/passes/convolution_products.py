@@ -1,0 +1,69 @@
+"""Convolutions of narrow floats become matrix products, where instructions of tiles multiply these floats.
+
+    x [n, c, spatial...] * w [o, c, kernel...]   ->   the image, padded, with channels innermost · w [o, taps · c]
+
+A product of tiles adds a step of 32 terms at once; a convolution template multiplies floats one by one. The product
+reads the window through its indices, so only the frame of zeros is copied (``graph.quantised.convolution``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import cast as typed
+
+from taskmap.graph.analysis.inlining import computed_once
+from taskmap.graph.nodes import Graph, Node
+from taskmap.graph.passes.base import GraphPass
+from taskmap.graph.quantised.convolution import PaddedWindow, convolution_product
+from taskmap.ir.construct import product, static_size
+from taskmap.ir.types import DType
+
+_FEWEST_TERMS, _FEWEST_FILTERS = 16, 8
+"""Terms of a sum, and filters, that fill enough of a tile."""
+
+
+@dataclass(frozen=True, slots=True)
+class MultiplyConvolutions(GraphPass):
+    """Convolutions with constant weights, of one group, are products where the target multiplies their types by tiles.
+
+    in_tiles: true for the types of two factors that it multiplies so.
+    """
+
+    in_tiles: Callable[[DType, DType], bool]
+    name = "multiply-convolutions"
+    before = "convolutions of narrow floats slide a window over their image"
+    after = "where tiles multiply these floats, convolutions are matrix products"
+    why_here = "before weights are packed, which are then those of products"
+
+    def run(self, graph: Graph) -> Graph:
+        """The same graph with such products."""
+        constant = computed_once(graph)
+        made: dict[Node, Node] = {}
+        for node in graph.nodes():
+            inputs = tuple(made[n] for n in node.inputs)
+            same = all(a is b for a, b in zip(inputs, node.inputs, strict=True))
+            current = node if same else replace(node, inputs=inputs)
+            is_product = node not in constant and self._suits(node) and node.inputs[1] in constant
+            made[node] = _product(current) if is_product else current
+        outputs = [None if n is None else made[n] for n in graph.outputs]
+        return replace(graph, outputs=outputs)
+
+    def _suits(self, node: Node) -> bool:
+        if node.op != "convolution" or not node.is_compute or len(node.inputs) != 2:
+            return False
+        x, w = node.inputs
+        if node.attrs["transposed"] or node.attrs["groups"] != 1 or not (x.dtype == w.dtype == node.dtype):
+            return False
+        terms, filters = static_size(product(w.shape[1:])), static_size(w.shape[0])
+        if terms is None or filters is None or terms < _FEWEST_TERMS or filters < _FEWEST_FILTERS:
+            return False
+        return x.dtype.is_float and self.in_tiles(x.dtype, w.dtype)
+
+
+def _product(node: Node) -> Node:
+    (x, w), attrs = node.inputs, node.attrs
+    stride, dilation, padding = (typed("tuple[int, ...]", attrs[key]) for key in ("stride", "dilation", "padding"))
+    made = convolution_product(x, None, w, PaddedWindow(stride, dilation, tuple((p, p) for p in padding)))
+    inputs = tuple(n if n is x else replace(n, origin=node.origin) for n in made.inputs)
+    return replace(made, inputs=inputs, strides=node.strides, origin=node.origin)
