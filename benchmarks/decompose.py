@@ -30,7 +30,7 @@ NAME = "decompose"
 FOLDER = Path(__file__).parents[1] / "examples" / "strategies"
 HEADER = ("strategy", "lines", "moved, tree", "moved, kernel", "sectors", "wavefronts", "fewest", "barriers", "error")
 ON_CPU = ("cpu_outer_product",)
-OTHERS = ("__init__", "cpu_convolution", "epilogues", "softmax_rows")
+OTHERS = ("__init__", "cpu_convolution", "epilogues", "softmax_rows", "transpose")
 """Files without a product of their own name."""
 COUNTERS = ("global sectors", "shared wavefronts", "shared ideal", "barriers")
 SMALL = (128, 128, 4096)

@@ -329,6 +329,8 @@ def ceil_div(a: Dim, b: Dim) -> Dim:
     """ceil(a / b) for sizes."""
     if isinstance(a, int) and isinstance(b, int):
         return -(-a // b)
+    if isinstance(b, int) and b == 1:
+        return a
     return binary("floordiv", binary("sub", binary("add", a, b), 1), b)
 
 

@@ -4,10 +4,11 @@ A *task* is one fused group of operators. ``schedule`` asks the templates of the
 a rule does (rows, else pointwise). ``space`` lists the configurations of a task's anchor for tuning.
 
     common/    what both devices share: inlining, memory access, row and scatter domains, problems and spaces
+    strategies/    trees of ``ir.decompose`` in groups: anchors, prologues, epilogues
     cpu/       C kernels: rules, and a folder for each template family
     cuda/      kernels for NVIDIA GPUs: rules, and a folder for each template family
 
-Imports ``ir`` only; ``common`` imports neither device, and the devices never import each other.
+Imports ``ir`` only; ``common`` and ``strategies`` import neither device, and the devices never import each other.
 """
 
 from __future__ import annotations

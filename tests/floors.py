@@ -103,7 +103,8 @@ FLOORS: dict[str, tuple[str, ...]] = {
     ),
     "taskmap.schedules": (
         "common/",
-        "cpu/ cuda/ strategies/",
+        "strategies/",
+        "cpu/ cuda/",
         "__init__",
     ),
     "taskmap.schedules.cpu": (

@@ -307,7 +307,16 @@ class Simplifier:
             return poly.constant(int(high))
         if isinstance(a, ir.Binary) and a.op == "mod" and self.range(a.b)[0] >= 1:
             return poly.add(poly.to_poly(a.b), poly.constant(1), -1)
-        return poly.atom(a)
+        return self._top_of_quotient(a) or poly.atom(a)
+
+    def _top_of_quotient(self, a: ir.Expr) -> Poly | None:
+        """n - 1 for x // d, where x lies below n * d; else None."""
+        if not isinstance(a, ir.Binary) or a.op != "floordiv" or not isinstance(a.a, ir.Var):
+            return None
+        if a.a not in self.extents or self.range(a.b)[0] < 1:
+            return None
+        count, rest = poly.divide(self.extents[a.a], poly.to_poly(a.b))
+        return None if rest else poly.add(count, poly.constant(1), -1)
 
     def poly_range(self, p: Poly) -> Range:
         """The range of a polynomial by interval arithmetic."""

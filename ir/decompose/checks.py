@@ -293,6 +293,23 @@ def given_mapping(tree: Tree, by: TaskMapping, name: str, word: str, *, also_how
         raise refusal(word, tree, f"{name} is computed, not copied.", "Divide it by a decomposition of its stage.")
     if also_how:
         raise refusal(word, tree, "it is given both a mapping and a decomposition.", "Give one of them.")
+    return _whole_chunks(tree, by, shape, word)
+
+
+def mapping_of_leaf(tree: Tree, by: TaskMapping) -> None:
+    """A mapping divides the elements of a leaf into whole chunks."""
+    word, spec = "done(by)", tree.spec
+    held = [o.name for o in spec.operands if o.scope in HELD]
+    if spec.kind not in ("move", "compute") or spec.level not in (Level.BLOCK, Level.WARPGROUP, Level.WARP):
+        why = "only threads share out the elements of copies and of element-wise work."
+        raise refusal(word, tree, why, "Leave out by, or give it to the leaf of a Move or a Compute of a BLOCK.")
+    if held:
+        raise refusal(word, tree, f"{held[0]} is in registers, so its holders do the work.", "Leave out by.")
+    _enough_threads(tree, Level.THREAD, by.num_workers, word)
+    _whole_chunks(tree, by, tuple(static_size(n) or 1 for _, n in spec.extents), word)
+
+
+def _whole_chunks(tree: Tree, by: TaskMapping, shape: tuple[int, ...], word: str) -> TaskMapping:
     lead = len(shape) - len(by.task_shape)
     fits = lead >= 0 and all(n == 1 for n in shape[:lead])
     fits = fits and not any(n % t for n, t in zip(shape[lead:], by.task_shape, strict=True))

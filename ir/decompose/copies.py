@@ -107,8 +107,9 @@ class CopyEmitter:
         chunks = without_dims(chunks, single) if len(single) < len(sizes) else repeat(1)
         worker = self.thread if room == self.threads else self.thread % room
         with b.when(True if count == room else worker < count):
+            mine = worker if count == room else worker % count
             b.move(
-                dst.region(sizes), src.region(sizes), mapping=chunks, worker=worker, asynchronous=asynchronous,
+                dst.region(sizes), src.region(sizes), mapping=chunks, worker=mine, asynchronous=asynchronous,
                 clipped=src.is_clipped or dst.is_clipped,
             )  # fmt: skip
 
@@ -123,8 +124,7 @@ class CopyEmitter:
                 "kernel()", tree, f"{step} is not lowered in the copy of one {tree.root.level.value.lower()}.",
                 "Use tile(...) in order, or leave the copy to done().", where=step.source,
             )  # fmt: skip
-        order = [c.axis for c in (reversed(step.cuts) if step.by_columns else step.cuts)]
-        cuts = {c.axis: c for c in step.cuts}
+        order, cuts = step.order, {c.axis: c for c in step.cuts}
         counts = [ceil_div(cuts[a].stride or step.before.extent(a), cuts[a].width) for a in order]
         with self.b.grid(order, counts, ir.LoopKind.UNROLLED) as at:
             where = {a: (cuts[a], i, True) for a, i in zip(order, at, strict=True)}

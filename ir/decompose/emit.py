@@ -21,7 +21,7 @@ from taskmap.ir.builder import Builder
 from taskmap.ir.construct import as_expr, call, cast, ceil_div, const, eq, index, product, select, static_size
 from taskmap.ir.decompose.barriers import Stages
 from taskmap.ir.decompose.copies import CopyEmitter, layout_of, strides_in_shared
-from taskmap.ir.decompose.grid import Grid, order_of, unravel
+from taskmap.ir.decompose.grid import Grid, unravel
 from taskmap.ir.decompose.levels import HELD, Level
 from taskmap.ir.decompose.multicast import counts_of
 from taskmap.ir.decompose.ownership import owner_of, without_dims
@@ -119,7 +119,7 @@ class Emitter:
     def tile(self, step: TileStep, views: Views, body: Callable[[Views], None]) -> None:
         """The tiles of a step, each with ``body``."""
         counts = {c.axis: ceil_div(c.stride or step.before.extent(c.axis), c.width) for c in step.cuts}
-        order = order_of(step)
+        order = step.order
         if step.level is None:
             kind = ir.LoopKind.UNROLLED if step.unroll or _in_registers(views) else ir.LoopKind.SERIAL
             with self.b.grid(order, [counts[a] for a in order], kind) as at:
@@ -280,7 +280,7 @@ class Emitter:
         spec = step.before
         if isinstance(spec, StageSpec):
             adding = any(isinstance(s, AccumulateStep) for s in self.tree.steps)
-            StageLeaf(self.b, self.threads, spec, views, adding=adding).emit()
+            StageLeaf(self.b, self.threads, spec, views, adding=adding, given=step.mapping).emit()
             return
         if spec.kind == "move":
             self.copies.through(Tree(spec, (step,)), views["src"], views["dst"])

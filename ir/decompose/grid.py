@@ -18,6 +18,9 @@ from taskmap.ir.construct import index, minimum, product, static_size
 from taskmap.ir.decompose.steps import TileStep
 from taskmap.ir.workers import BLOCKS, MULTIPROCESSORS
 
+_MOST_SLOW = 65535
+"""The blocks of a grid along each of its axes but the fastest, at most."""
+
 
 @dataclass(slots=True)
 class Grid:
@@ -35,10 +38,11 @@ class Grid:
     @contextmanager
     def tiles(self, b: Builder, step: TileStep, counts: dict[str, ir.Dim]) -> Iterator[dict[str, ir.Expr]]:
         """The position of each tile of the running block, along the axes of ``counts``: the body may be a loop's."""
-        order = order_of(step)
+        order = step.order
         long = [a for a in order if static_size(counts[a]) != 1]
         linear = step.group or step.parts > 1 or step.persistent or self.cluster > 1
-        if not linear and len(long) <= len(BLOCKS):
+        slow = [static_size(counts[a]) for a in long[:-1]]
+        if not linear and len(slow) < len(BLOCKS) and all(n is not None and n <= _MOST_SLOW for n in slow):
             # Neighbouring blocks differ in the fastest axis.
             self.shape += [counts[a] for a in reversed(long)] or [1]
             at = dict(zip(reversed(long), BLOCKS, strict=False))
@@ -53,19 +57,13 @@ class Grid:
             mine = b.let("tiles", (index(tiles) + (workers - 1) - number) // workers)
             with b.loop("turn", mine, unroll=1) as self.turn:
                 self.tile = b.let("tile", self.turn * workers + number)
-                yield grouped(b, step, counts, self.tile) if step.group else unravel(self.tile, counts, order)
+                yield grouped(b, step, counts, self.tile) if step.group > 1 else unravel(self.tile, counts, order)
             return
         self.shape.append(product([tiles, step.parts * self.cluster]))
         self.tile = number
         if step.parts > 1:
             self.part, self.tile = b.let("part", BLOCKS[0] // tiles), b.let("tile", BLOCKS[0] % tiles)
-        yield grouped(b, step, counts, self.tile) if step.group else unravel(self.tile, counts, order)
-
-
-def order_of(step: TileStep) -> list[str]:
-    """The axes of a step, the slowest first."""
-    axes = [c.axis for c in step.cuts]
-    return axes[::-1] if step.by_columns else axes
+        yield grouped(b, step, counts, self.tile) if step.group > 1 else unravel(self.tile, counts, order)
 
 
 def grouped(b: Builder, step: TileStep, counts: Mapping[str, ir.Dim], tile: ir.Expr) -> dict[str, ir.Expr]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from taskmap.ir import nodes as ir
 from taskmap.ir.construct import binary, cast, const, index, static_size
-from taskmap.ir.decompose.grid import order_of, unravel
+from taskmap.ir.decompose.grid import unravel
 from taskmap.ir.decompose.levels import Level
 from taskmap.ir.decompose.steps import TileStep, Tree
 from taskmap.ir.types import i32
@@ -40,7 +40,7 @@ def blocks_of_cluster(tree: Tree) -> TileStep | None:
 def counts_of(step: TileStep) -> dict[str, int]:
     """The blocks of a cluster along each axis, the slowest first."""
     counts = {c.axis: (c.stride or static_size(step.before.extent(c.axis)) or 0) // c.width for c in step.cuts}
-    return {a: counts[a] for a in order_of(step)}
+    return {a: counts[a] for a in step.order}
 
 
 def sharing(step: TileStep, axes: tuple[str, ...]) -> int:

@@ -29,7 +29,9 @@ def block_threads(tree: Tree) -> int:
     below = [s for s in tiles if s.level not in (Level.CLUSTER, Level.BLOCK, Level.CORE, Level.LANES)]
     if any(s.level is Level.CORE for s in tiles):
         return 0
-    total = below[-1].level.threads if below and below[-1].level else 1
+    last = tree.steps[-1] if tree.steps else None
+    given = last.mapping.num_workers if isinstance(last, DoneStep) and last.mapping is not None else 1
+    total = below[-1].level.threads if below and below[-1].level else given
     for step in below:
         total *= math.prod(_counts(step).values()) * step.parts
     return total
@@ -83,6 +85,9 @@ def owner_of(steps: Sequence[Step], spec: Spec, operand: Operand, leaf: TaskMapp
 def _leaf(step: Step, spec: Spec, operand: Operand) -> TaskMapping:
     shape = spec.static_shape(operand)
     assert shape is not None
+    given = step.mapping if isinstance(step, DoneStep) else None
+    if given is not None:
+        return of_axes(spec, operand, in_elements(given, tuple(static_size(n) or 1 for _, n in spec.extents)))
     by = step.by if isinstance(step, DoneStep) else None
     if by is None and spec.kind in ("compute", "reduce") and spec.level.threads > 1:
         return of_axes(spec, operand, share_elements(spec, spec.level.threads))
@@ -111,10 +116,9 @@ def _tiled(step: TileStep, axes: tuple[str, ...], inner: DigitMap) -> DigitMap:
     shape = tuple(
         max(n, counts.get(a, 1) * cuts[a].width) if a in cuts else n for a, n in zip(axes, shape, strict=True)
     )
-    order = [c.axis for c in (reversed(step.cuts) if step.by_columns else step.cuts)]
     digits = [
         Digit(counts[a], axes.index(a), cuts[a].width) if a in axes else Digit(counts[a], 0, 0)
-        for a in order
+        for a in step.order
         if a in axes or step.level
     ]
     if step.part is not None and step.part.axis in axes:
@@ -172,9 +176,15 @@ def copy_mapping(step: MoveStep, threads: int) -> TaskMapping:
     level = step.how.root.level
     count = level.threads or threads
     if step.by is not None:
-        chunk = [n // t for n, t in zip(shape, step.by.task_shape, strict=True)]
-        return step.by * repeat(*chunk) if math.prod(chunk) > 1 else step.by
+        return in_elements(step.by, shape)
     return elements_of(step.how, step.how.root.operands[0].dtype.bytes, count)
+
+
+def in_elements(mapping: TaskMapping, shape: Shape) -> TaskMapping:
+    """The mapping of the elements of ``shape``, from one of equal chunks; a batch may be left out."""
+    mapping = with_leading_dims(mapping, len(shape) - len(mapping.task_shape))
+    chunk = [n // t for n, t in zip(shape, mapping.task_shape, strict=True)]
+    return mapping * repeat(*chunk) if math.prod(chunk) > 1 else mapping
 
 
 def elements_of(how: Tree, bytes: int, threads: int) -> TaskMapping:
@@ -186,7 +196,9 @@ def elements_of(how: Tree, bytes: int, threads: int) -> TaskMapping:
     level = how.spec.level
     if level is Level.THREAD:
         return owner_of(how.steps, how.root, operand)
-    rest = share(left, bytes, level.threads or threads)
+    last = how.steps[-1] if how.is_done else None
+    given = last.mapping if isinstance(last, DoneStep) else None
+    rest = share(left, bytes, level.threads or threads) if given is None else in_elements(given, left)
     return owner_of(how.steps, how.root, operand, rest) if steps else rest
 
 

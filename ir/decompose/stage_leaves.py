@@ -30,6 +30,8 @@ POSITIONS = "@"
 """The view that is no operand: it gives the position of a part in the whole, for each axis."""
 _ALONE = (Level.THREAD, Level.CORE, Level.LANES)
 _WARP = 32
+_WIDEST = 16
+"""The lanes of the longest vector: bytes."""
 
 
 def with_positions(root: Spec, out: ir.Buffer) -> dict[str, OperandView]:
@@ -58,20 +60,24 @@ def views_of_part(
 
 @dataclass(frozen=True, slots=True)
 class StageLeaf:
-    """Writes the elements of a stage. adding: its result has a first value already."""
+    """Writes the elements of a stage. adding: its result has a first value already. given: the mapping of equal chunks
+    of them to threads."""
 
     b: Builder
     threads: int
     spec: StageSpec
     views: dict[str, OperandView]
     adding: bool
+    given: TaskMapping | None = None
 
     def emit(self) -> None:
         """All elements of the part."""
         spec, out = self.spec, self.views[self.spec.written]
-        if spec.kind == "compute":
-            with self.elements() as at, self.b.when(self.inside(at)):
-                self.b.store(out.buffer, self.result(at), self.value(at))
+        if self.given is not None:
+            self.chunks(self.given)
+        elif spec.kind == "compute":
+            with self.elements() as at:
+                self.element(at)
         elif spec.level is Level.WARP:
             self.sum_of_lanes(spec, out)
         else:
@@ -81,6 +87,33 @@ class StageLeaf:
                     self.b.store(out.buffer, self.result(mine), identity(spec.operation, out.buffer.dtype))
                 with self.loops(inner) as others:
                     self.add(spec, out.buffer, self.result(mine), [*mine, *others])
+
+    def element(self, at: Sequence[ir.Expr]) -> None:
+        """One element, unless it lies beyond the end."""
+        with self.b.when(self.inside(at)):
+            self.b.store(self.views[self.spec.written].buffer, self.result(at), self.value(at))
+
+    def chunks(self, mapping: TaskMapping) -> None:
+        """Equal chunks of elements: the neighbours of a line are one vector, where none of them lies beyond the end
+        alone."""
+        b, lead = self.b, [index(0)] * (len(self.spec.extents) - len(mapping.task_shape))
+        extents = self.spec.extents[len(lead) :]
+        names = [name for name, _ in extents]
+        *lines, lanes = sizes = [
+            (static_size(n) or 1) // t for (_, n), t in zip(extents, mapping.task_shape, strict=True)
+        ]
+        ends = static_size(self.spec.axis_size(names[-1]))
+        whole = ends is not None and ends % lanes == 0
+        with self.shared_out(names, mapping) as chunk, b.grid(names[:-1], lines, ir.LoopKind.UNROLLED) as line:
+            inside = [i * n + e for i, n, e in zip(chunk, sizes, (*line, index(0)), strict=True)]
+            *outer, first = *lead, *inside
+            if lanes & (lanes - 1) or lanes > _WIDEST or not whole:
+                with b.loop("e", lanes, ir.LoopKind.UNROLLED) as e:
+                    self.element([*outer, first + e])
+                return
+            with b.when(self.inside([*outer, first])), b.loop("v", lanes, ir.LoopKind.VECTOR) as v:
+                place = [*outer, first + v]
+                b.store(self.views[self.spec.written].buffer, self.result(place), self.value(place))
 
     def add(self, spec: StageSpec, total: ir.Buffer, where: Sequence[ir.Expr], at: Sequence[ir.Expr]) -> None:
         """total[where] = total[where] op the element at ``at``."""
@@ -112,12 +145,22 @@ class StageLeaf:
             with self.loops(spec.extents) as at:
                 yield at
             return
-        room = spec.level.threads or self.threads
-        mapping = self.mapping(room)
+        names = [n for n, _ in spec.extents]
+        with self.shared_out(names, self.mapping(spec.level.threads or self.threads)) as at:
+            yield at
+
+    @contextmanager
+    def shared_out(self, names: Sequence[str], mapping: TaskMapping) -> Iterator[Sequence[ir.Expr]]:
+        """The tasks of a mapping, on the threads of the spec's level."""
+        room = self.spec.level.threads or self.threads
         worker = THREAD if room == self.threads else THREAD % room
-        there = True if mapping.num_workers == room else worker < mapping.num_workers
-        with self.b.when(there), self.b.mapped([n for n, _ in spec.extents], mapping, worker) as found:
-            yield found
+        count = mapping.num_workers
+        if count == room:
+            with self.b.mapped(names, mapping, worker) as at:
+                yield at
+            return
+        with self.b.when(worker < count), self.b.mapped(names, mapping, worker % count) as at:
+            yield at
 
     def mapping(self, threads: int) -> TaskMapping:
         """The elements of each thread: those that it holds in registers, if any are held."""
@@ -137,9 +180,10 @@ class StageLeaf:
             yield at
 
     def inside(self, at: Sequence[ir.Expr]) -> ir.Expr:
-        """True for an element of the problem."""
+        """True for an element of the problem: the fastest axis is tested first."""
         found, spec = as_expr(True), self.spec
-        for (name, _), axis, i in zip(spec.extents, self.views[POSITIONS].axes, at, strict=True):
+        axes = list(zip(spec.extents, self.views[POSITIONS].axes, at, strict=True))
+        for (name, _), axis, i in reversed(axes):
             if axis is not None and not axis.exact:
                 found = found & (axis.at(i) < index(spec.axis_size(name)))
         return found

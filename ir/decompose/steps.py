@@ -43,7 +43,7 @@ class _Step:
 
 @dataclass(frozen=True, slots=True)
 class TileStep(_Step):
-    """Tiles by ``cuts``. level: None for tiles in order. by_columns: the first axis varies fastest. unroll: of loops.
+    """Tiles by ``cuts``. level: None for tiles in order. by_columns: m varies fastest, not n. unroll: of loops.
     group: blocks are numbered by groups of this many rows of tiles. fetched: one more warpgroup fetches. parts: the
     workers that share the sum of each tile. persistent: as many blocks as multiprocessors take the tiles in turns."""
 
@@ -55,6 +55,13 @@ class TileStep(_Step):
     fetched: bool = False
     parts: int = 1
     persistent: bool = False
+
+    @property
+    def order(self) -> list[str]:
+        """The axes, the slowest first. Those of a batch are the slowest in either order."""
+        axes = [c.axis for c in self.cuts]
+        lead = sum(a.startswith("batch") for a in axes)
+        return [*axes[:lead], *axes[lead:][::-1]] if self.by_columns else axes
 
     @property
     def part(self) -> Cut | None:
@@ -128,12 +135,15 @@ class AccumulateStep(_Step):
 
 @dataclass(frozen=True, slots=True)
 class DoneStep(_Step):
-    """The end. by: the instruction that does the spec; None if lowering chooses it."""
+    """The end. by: the instruction that does the spec; None if lowering chooses it. mapping: of equal chunks of the
+    result to workers, if given."""
 
     by: Instruction | None = None
+    mapping: TaskMapping | None = None
 
     def __str__(self) -> str:
-        return f".done(){f'   {self.by.name}' if self.by else ''}"
+        given = f"by={self.mapping}" if self.mapping else ""
+        return f".done({given}){f'   {self.by.name}' if self.by else ''}"
 
 
 Step = TileStep | SplitStep | MoveStep | AccumulateStep | DoneStep

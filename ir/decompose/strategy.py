@@ -147,19 +147,24 @@ class Primitives:
         """strategy(tree, ...): a part of a decomposition that has a name."""
         return strategy(self._tree(), *args, **options)
 
-    def done(self) -> Strategy:
+    def done(self, *, by: TaskMapping | None = None) -> Strategy:
         """The spec is what one instruction does, or loops of instructions that lowering chooses.
 
         MatMul(16, 8, 16)(RF,RF,RF)(Warp).done()   ->  mma_m16n8k16
         MatMul(1, 1, 1)(RF,RF,RF)(Thread).done()   ->  a multiply-add
         Move(...)(Block).done()                    ->  a copy shared out among the threads of the block
+
+        by: of a copy, or of element-wise work, a mapping whose tasks are equal chunks, on the threads of the level; a
+        chunk's neighbours are one vector where all of them exist.
         """
         tree = self._tree()
         checks.unfinished(tree, "done()")
+        if by is not None:
+            checks.mapping_of_leaf(tree, by)
         leaf = leaf_of(tree)
         if leaf.why:
             raise refusal("done()", tree, leaf.why, leaf.way_out)
-        return tree._after(DoneStep(tree.spec, tree.spec, users_line("done"), leaf.by))
+        return tree._after(DoneStep(tree.spec, tree.spec, users_line("done"), leaf.by, by))
 
     # Refinements of the step before
 
@@ -170,14 +175,16 @@ class Primitives:
         return tree._refined(replace(step, unroll=True))
 
     def layout(self, order: str) -> Strategy:
-        """The workers, or the loop, of a ``tile`` go through the tiles by "row" or by "column"."""
+        """The workers, or the loop, of a ``tile`` go through the tiles by "row" or by "column", one matrix of a batch
+        after another."""
         tree = self._tree()
         word = f"layout({order!r})"
         step = checks.last(tree, TileStep, word, "tile")
         return tree._refined(replace(step, by_columns=checks.order(tree, order, word)))
 
     def group(self, rows: int) -> Strategy:
-        """Blocks that run together take ``rows`` rows of tiles, column by column, so that they share operands in L2."""
+        """Blocks that run together take ``rows`` rows of tiles, column by column, so that they share operands in L2.
+        Their grid has one dimension; group(1) changes nothing else."""
         tree = self._tree()
         step = checks.last(tree, TileStep, f"group({rows})", "tile(...).to(BLOCK)")
         checks.group(tree, step, rows)

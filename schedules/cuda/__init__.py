@@ -3,7 +3,7 @@
     dispatch         selects the template or rule of a task
     support/         grids, thread groups, vector widths, reductions across blocks
     pointwise        the rule for element-wise work: one thread for each vector
-    transpose        its variant through shared memory, if reads and writes conflict in memory order
+    transpose        its variant through shared memory, if reads and writes conflict in memory order: a strategy
     rows             the rule for reductions along rows: softmax, norms, losses
     row_reciprocal   rewrites a row's divisions by one sum into multiplications
     scatter          updates at positions that are data
@@ -15,5 +15,5 @@
     select_matmul    the configurations of a product over all templates, and the estimate that orders them
     tunable_matmul   a matrix product as tuning sees it
 
-Imports ``ir`` and ``schedules.common``, never ``schedules.cpu``.
+Imports ``ir``, ``schedules.common`` and ``schedules.strategies``, never ``schedules.cpu``.
 """

@@ -43,7 +43,7 @@ def schedule_pointwise(task: Task, target: GpuTarget) -> Kernel:
     extents = [product([domain.shape[a] for a in run]) for run in runs]
     transpose = find_transpose(task, axes, runs, extents, walks)
     if transpose is not None:
-        return schedule_transpose(task, transpose, domain, runs, extents, walks)
+        return schedule_transpose(task, transpose, domain, runs, extents, walks, target)
     inner = coalesced_run(runs, walks, len(task.outputs))
     order = [r for r in range(len(runs)) if r != inner] + [inner]
     runs, extents = [runs[r] for r in order], [extents[r] for r in order]

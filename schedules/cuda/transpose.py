@@ -1,8 +1,12 @@
 """Element-wise work on a GPU that reads along one axis of memory and writes along another, through shared memory.
 
-    for i, j in repeat(4, 1) * spatial(8, 32):    tile[i, j] = x at (i, j)        neighbours j lie together in x
-    barrier
-    for j, i in repeat(4, 1) * spatial(8, 32):    y at (i, j) = f(tile[i, j])     neighbours i lie together in y
+    y[j, i] = x[i, j]
+    Compute(y).tile(32, 32).to(BLOCK)
+        .move("x", SHARED, by=repeat(4, 1) * spatial(8, 32)).pad(1)     neighbours j lie together in x
+        .done(by=repeat(4, 1) * spatial(8, 32))                         neighbours i lie together in y
+
+The positions j and i are those along two runs of axes; x is an input where it is read, and y the whole task, computed
+from the elements of the tiles.
 
 Lines of the tile are padded by one element, so that a column lies in as many banks as it has elements.
 
@@ -14,21 +18,25 @@ word of 32 bits, and a warp takes 8 columns of 4 vectors, so that its lanes use 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from taskmap.ir.algebra.mapping import TaskMapping, repeat, spatial
-from taskmap.ir.construct import as_expr, ceil_div, index
-from taskmap.ir.nodes import Buffer, Dim, Expr, Kernel, LoopKind, Scope
+from taskmap.ir.builder import Builder
+from taskmap.ir.decompose.levels import Level
+from taskmap.ir.decompose.lowering import kernel_on
+from taskmap.ir.decompose.stages import Compute
+from taskmap.ir.decompose.strategy import Strategy
+from taskmap.ir.nodes import Buffer, Call, Dim, Expr, Kernel, Scope, Var
 from taskmap.ir.printer import print_dim
-from taskmap.ir.task import Task
-from taskmap.ir.visit import substitute
-from taskmap.ir.workers import THREAD
+from taskmap.ir.target import Target
+from taskmap.ir.task import Stage, Task
+from taskmap.ir.visit import loads_in, substitute
 from taskmap.schedules.common.access import MemoryStep
 from taskmap.schedules.common.inline import Inliner, Reader
 from taskmap.schedules.common.positions import position_of, store_outputs
 from taskmap.schedules.common.transpose_domain import Transpose
-from taskmap.schedules.cuda.support.launch import Launch
 from taskmap.schedules.cuda.support.vectors import fills, vector_lanes
+from taskmap.schedules.strategies.fusion import Fusion, Read
 
 _THREADS = 256
 _WORD = 4
@@ -56,9 +64,9 @@ class _Tile:
         warps = spatial(_THREADS // down // 8, down // 4)
         return repeat(self.side * down // _THREADS, 1) * warps * spatial(8, 4)
 
-    def pitch(self, element: int) -> int:
-        """The distance between lines, for elements of ``element`` bytes."""
-        return self.side + (1 if self.lanes == 1 else max(1, _WORD // element))
+    def padding(self, element: int) -> int:
+        """The elements between lines, for elements of ``element`` bytes."""
+        return 1 if self.lanes == 1 else max(1, _WORD // element)
 
 
 def _tile(
@@ -83,74 +91,58 @@ def schedule_transpose(
     runs: Sequence[Sequence[int]],
     extents: Sequence[Dim],
     walks: Sequence[MemoryStep],
+    target: Target,
 ) -> Kernel:
     """The kernel of a task whose outputs are written along one run of axes and some inputs read along another.
 
     walks: all accesses, in terms of the axes.
     """
     tile = _tile(t, domain, runs, extents, walks)
-    side, lanes = tile.side, tile.lanes
     others = [r for r in range(len(runs)) if r not in (t.along, t.across)]
-    tiles = [ceil_div(extents[r], side) for r in (t.along, t.across)]
-    launch = Launch(task, (*(extents[r] for r in others), *tiles), _THREADS)
-    b = launch.b
-    values, (*outer, tile_a, tile_b) = launch.begin()
-    first = {t.along: values.simplifier(tile_a * side), t.across: values.simplifier(tile_b * side)}
+    anchor = _turned([w.buffer for w in t.staged], [extents[r] for r in (*others, t.across, t.along)])
 
-    def position(i: Expr, j: Expr, local: Inliner) -> list[Expr]:
-        places = {**dict(zip(others, outer, strict=True)), t.along: first[t.along] + i, t.across: first[t.across] + j}
-        return position_of(domain, runs, [places[r] for r in range(len(runs))], local)
+    def position(order: Sequence[int], where: Sequence[Expr], values: Inliner) -> list[Expr]:
+        places = dict(zip(order, where, strict=True))
+        return position_of(domain, runs, [places[r] for r in range(len(runs))], values)
 
-    def inside(i: Expr, j: Expr, local: Inliner) -> Expr:
-        test = as_expr(True)
-        for r, at in ((t.along, i), (t.across, j)):
-            if not fills(extents[r], side):
-                test = test & local.simplifier(first[r] + at < index(extents[r]))
-        return test
+    def reader(w: MemoryStep) -> Read:
+        def element(where: Sequence[Expr], values: Inliner) -> Expr:
+            here = dict(zip(t.axes, position((*others, t.along, t.across), where, values), strict=True))
+            return w.buffer[tuple(values.simplifier(substitute(e, here)) for e in w.indices)]
 
-    staged = {
-        w.buffer: b.allocate(
-            "tile", w.buffer.dtype, (side, side), Scope.SHARED, strides=(tile.pitch(w.buffer.dtype.bytes), 1)
-        )
-        for w in t.staged
-    }
+        return element
 
-    def read(i: Expr, j: Expr, local: Inliner) -> None:
-        here = dict(zip(t.axes, position(i, j, local), strict=True))
-        for w in t.staged:
-            where = tuple(local.simplifier(substitute(e, here)) for e in w.indices)
-            b.store(staged[w.buffer], (i, j), w.buffer[where])
+    def write(where: Sequence[Expr], turned: Expr, b: Builder, values: Inliner) -> None:
+        for w, value in zip(t.staged, loads_in(turned), strict=True):
+            values.readers[w.buffer] = _element(b.let(w.buffer.name, value))
+        store_outputs(b, values, domain, position((*others, t.across, t.along), where, values), task.outputs)
 
-    def write(i: Expr, j: Expr, local: Inliner) -> None:
-        for buffer, held in staged.items():
-            local.readers[buffer] = _element(b.let(buffer.name, held[i, j]))
-        store_outputs(b, local, domain, position(i, j, local), task.outputs)
+    buffers = {b.name: b for b in (*anchor.inputs, *anchor.outputs)}
+    kernel = kernel_on(_strategy(anchor, tile), task.name, buffers, buffers)
+    reads = dict(zip(anchor.inputs, map(reader, t.staged), strict=True))
+    kernel = Fusion(task, target, reads, {anchor.outputs[0]: write}, zeros=False).apply(kernel).launched(min_blocks=1)
+    size = "x".join(print_dim(extents[r]) for r in range(len(runs)))
+    note = f"cuda.transpose({size}, tile={tile.side}x{tile.side}, threads={_THREADS}, lanes={tile.lanes})"
+    return replace(kernel, buffers=(*task.inputs, *task.outputs), outputs=task.outputs, dims=task.dims, note=note)
 
-    with b.mapped(["i", "j"], tile.reading, THREAD) as (i, j):
-        local = values.nested()
-        local.bind(i, side)
-        local.bind(j, side // lanes)
-        with b.when(inside(i, j * lanes, local)):
-            if lanes == 1:
-                read(i, j, local)
-            else:
-                with b.loop("v", lanes, LoopKind.VECTOR) as v:
-                    local.bind(v, lanes)
-                    read(i, j * lanes + v, local)
-    b.barrier()
-    with b.mapped(["j", "i"], tile.writing, THREAD) as (j, i):
-        local = values.nested()
-        local.bind(i, side // lanes)
-        local.bind(j, side)
-        with b.when(inside(i * lanes, j, local)):
-            if lanes == 1:
-                write(i, j, local)
-            else:
-                with b.loop("v", lanes, LoopKind.VECTOR) as v:
-                    local.bind(v, lanes)
-                    write(i * lanes + v, j, local)
-    size = "x".join(map(print_dim, extents))
-    return launch.kernel(f"cuda.transpose({size}, tile={side}x{side}, threads={_THREADS}, lanes={lanes})")
+
+def _turned(staged: Sequence[Buffer], sizes: Sequence[Dim]) -> Task:
+    """y[..., j, i] = elements at [..., i, j] of each staged tensor."""
+    *lead, j, i = [*(Var(f"batch{n}") for n in range(len(sizes) - 2)), Var("j"), Var("i")]
+    *outer, across, along = sizes
+    inputs = [Buffer(f"x{n}", b.dtype, (*outer, along, across)) for n, b in enumerate(staged)]
+    at = (*lead, i, j)
+    values = tuple(b[at] for b in inputs)
+    y = Buffer("y", values[0].dtype, tuple(sizes))
+    return Task.of("turned", Stage(y, (*lead, j, i), Call("elements", values, y.dtype, 1)))
+
+
+def _strategy(turned: Task, tile: _Tile) -> Strategy:
+    """The decomposition of a transpose."""
+    tree = Compute(turned).tile(tile.side, tile.side).to(Level.BLOCK).layout("column").group(1)
+    for x in turned.inputs:
+        tree = tree.move(x.name, Scope.SHARED, by=tile.reading).pad(tile.padding(x.dtype.bytes))
+    return tree.done(by=tile.writing)
 
 
 def _element(value: Expr) -> Reader:

@@ -1,4 +1,4 @@
-"""Strategies of users as schedules of fused groups.
+"""Strategies, those of users and of templates, as schedules of fused groups.
 
 A tree of ``ir.decompose`` schedules the anchor of a group, and knows nothing of the operators around it. Its copies
 then take the group's prologue, and its last copy the epilogue.

@@ -49,12 +49,14 @@ _WIDEST = 16
 
 @dataclass(frozen=True, slots=True)
 class Fusion:
-    """The operands of a kernel that are in no memory: those that it reads, and those that it writes."""
+    """The operands of a kernel that are in no memory: those that it reads, and those that it writes. zeros: elements
+    beyond the end are read as 0; otherwise the kernel does not use them, and they remain undefined."""
 
     task: Task
     target: Target
     reads: Mapping[Buffer, Read]
     writes: Mapping[Buffer, Write]
+    zeros: bool = True
 
     def apply(self, kernel: Kernel) -> Kernel:
         """The kernel without Moves of these operands."""
@@ -187,19 +189,31 @@ class _Copy:
         def at(lane: Expr) -> list[Expr]:
             return [*starts[:-1], starts[-1] + lane] if starts else []
 
-        with b.when(self.inside(at(index(lanes - 1)))), b.loop("lane", lanes, LoopKind.VECTOR) as lane:
+        whole = self.is_whole(at(index(0)), lanes)
+        with b.when(self.inside(at(index(0 if whole else lanes - 1)))), b.loop("lane", lanes, LoopKind.VECTOR) as lane:
             self.bind([lane], [lanes])
             self.element(at(lane))
+        if whole and not self.f.zeros:
+            return
         in_registers = self.tile.buffer.scope is Scope.REGISTER
         with b.otherwise(), b.loop("e", lanes, LoopKind.UNROLLED if in_registers else LoopKind.SERIAL) as e:
             self.bind([e], [lanes])
-            if lanes == 1:
+            if whole:
                 self.beyond(at(e))
                 return
             with b.when(self.inside(at(e))):
                 self.element(at(e))
             with b.otherwise():
                 self.beyond(at(e))
+
+    def is_whole(self, first: Sequence[Expr], lanes: int) -> bool:
+        """True if none of ``lanes`` neighbours, from these offsets on, lies beyond the end alone."""
+        if lanes == 1 or not self.move.clipped:
+            return True
+        d = max(d for d, n in enumerate(self.outer.shape) if static_size(n) != 1)
+        size = static_size(self.outer.buffer.shape[d])
+        terms = self.simplifier.poly(_place(self.outer, first)[d])
+        return size is not None and size % lanes == 0 and all(c % lanes == 0 for c in terms.values())
 
     def inside(self, offsets: Sequence[Expr]) -> Expr:
         """True if an element lies within the operand."""

@@ -14,6 +14,7 @@ import taskmap
 from examples.strategies import softmax_rows as softmax_module
 from examples.strategies.cpu_convolution import cpu_convolution
 from examples.strategies.softmax_rows import softmax, softmax_rows
+from examples.strategies.transpose import transpose
 from taskmap.decompose import (
     BLOCK,
     CORE,
@@ -71,6 +72,18 @@ def test_a_row_is_read_once() -> None:
     count = simulate(softmax_rows(M, 128), x, np.full_like(x, np.nan), seeds=(0,)).counters
     assert count["global sectors"] == 2 * x.nbytes // 32
     assert count["barriers"] == 0
+
+
+@pytest.mark.parametrize("shape", [(128, 128), (129, 257), (1, 70)])
+def test_a_transpose_in_six_orders_of_threads(shape: tuple[int, int]) -> None:
+    x = np.arange(shape[0] * shape[1], dtype=np.float32).reshape(shape)
+    y = np.full((shape[1], shape[0]), np.nan, np.float32)
+    found = simulate(transpose(M, N), x, y)
+    np.testing.assert_array_equal(y, x.T)
+    count = found.counters
+    if shape == (128, 128):
+        assert count["global sectors"] == 2 * x.nbytes // 32
+        assert count["shared wavefronts"] == count["shared ideal"]
 
 
 def test_the_tree_of_softmax(golden: Callable[[str, str], None]) -> None:

@@ -27,7 +27,7 @@ from taskmap.kernels.instructions import check_target
 
 FOLDER = Path(__file__).parents[2] / "examples" / "strategies"
 ON_CPU = ["cpu_outer_product"]
-OTHERS = ["__init__", "epilogues", "softmax_rows", "cpu_convolution"]
+OTHERS = ["__init__", "epilogues", "softmax_rows", "cpu_convolution", "transpose"]
 ON_GPU = sorted(p.stem for p in FOLDER.glob("*.py") if p.stem not in (*OTHERS, *ON_CPU))
 EDITS = {
     "async_ring": ("tile(64, 64)", "tile(32, 128)"),

@@ -45,6 +45,15 @@ def atoms(w: World) -> st.SearchStrategy[Expr]:
     return variables | constants
 
 
+def test_a_block_of_a_symbolic_grid_lies_within_each_extent() -> None:
+    n, m, block = Var("n"), Var("m"), Var("block")
+    tiles = (m + 31) // 32 * 2
+    s = Simplifier()
+    s.bind(block, n * tiles)
+    assert s(compare("lt", block // tiles, n)) == compare("eq", const(1, i64), const(1, i64))
+    assert s(compare("lt", block // tiles, n - 1)) == compare("lt", block // tiles, s(n - 1))
+
+
 @given(st.integers(0, 6), st.integers(-9, 9), st.integers(-9, 9), st.integers(-500, 500), st.data())
 @settings(max_examples=60)
 def test_terms_above_all_bits_are_taken_out(bits: int, a: int, b: int, c: int, data: st.DataObject) -> None:

@@ -442,6 +442,22 @@ def stage_by_a_mapping() -> None:
     spec.tile(4, 32).to(BLOCK).move("twice", SHARED, by=spatial(4, 32))
 
 
+def product_by_a_mapping() -> None:
+    block().split(8).done(by=spatial(32, 8))
+
+
+def leaf_by_a_mapping_that_does_not_divide() -> None:
+    Compute(ROWS, "less").tile(4, 32).to(BLOCK).done(by=spatial(3, 32))
+
+
+def registers_by_a_mapping() -> None:
+    Compute(ROWS, "less").tile(4, 32).to(BLOCK).tile(1, 32).to(WARP).move("x", REGISTER).done(by=spatial(1, 32))
+
+
+def leaf_of_too_many_threads() -> None:
+    Compute(ROWS, "less").tile(64, 64).to(BLOCK).done(by=spatial(64, 32))
+
+
 def prefetch_of_a_stage() -> None:
     twice = stage("twice", (M, N), lambda i, j: X[i, j] * 2)
     spec = Compute(Task.of("more", twice, stage("y", (M, N), lambda i, j: twice[i, j] + 1)))

@@ -20,15 +20,19 @@ from taskmap.decompose import (
     THREAD,
     WARP,
     WARPGROUP,
+    Compute,
     MatMul,
     Strategy,
+    Task,
     dim,
+    stage,
+    tensor,
 )
 from taskmap.decompose import Move as Copy
-from taskmap.ir import repeat, spatial
+from taskmap.ir import TaskMapping, repeat, spatial
 from taskmap.ir.interp.run import interpret
 from taskmap.ir.lower.pipeline import lower
-from taskmap.ir.nodes import Barrier, Kernel, Move, Var
+from taskmap.ir.nodes import Barrier, For, Kernel, LoopKind, Move, Var
 from taskmap.ir.printer import print_kernel
 from taskmap.ir.target import cpu_target, gpu_named
 from taskmap.ir.types import f16, f32, f64, i32
@@ -41,9 +45,12 @@ NUMPY = {"f16": "float16", "f32": "float32", "f64": "float64", "i32": "int32"}
 
 def simt(tree: MatMul) -> Strategy:
     """Threads of a block of 16×16, each with 2×2 elements in two pieces."""
+    return simt_of(tree.tile(16, 16).to(BLOCK))
+
+
+def simt_of(block: Strategy) -> Strategy:
     return (
-        tree.tile(16, 16).to(BLOCK)
-        .accumulate_in(REGISTER)
+        block.accumulate_in(REGISTER)
         .split(4)
         .move("a", SHARED).storage("column").pad(1)
         .move("b", SHARED)
@@ -261,6 +268,49 @@ def test_copies_as_kernels() -> None:
     x = np.arange(33 * 9, dtype=np.float32).reshape(33, 9)
     tiled = Copy(f32[M, N]).tile(16, 8).to(BLOCK).tile(4, 1).to(THREAD).tile(1, 1).done()
     np.testing.assert_array_equal(run(tiled.kernel(), [x], {M: 33, N: 9}), x.ravel())
+
+
+@pytest.mark.parametrize("m", [33, 36])
+@pytest.mark.parametrize(
+    "chunk", [repeat(2, 1) * spatial(8, 4), spatial(16, 2), spatial(8, 8), repeat(1, 8) * spatial(16, 2)]
+)
+def test_elements_by_a_mapping(chunk: TaskMapping, m: int) -> None:
+    """Tasks are chunks of several lines and columns; a chunk that ends inside the tensor is no vector."""
+    x = np.arange(m * 19, dtype=np.float32).reshape(m, 19)
+    source = tensor("x", f32[m, N])
+    turned = Compute(Task.of("turned", stage("y", (N, m), lambda j, i: source[i, j] * 2)))
+    tree = (
+        turned.tile(16, 16).to(BLOCK).move("x", SHARED, lambda copy: copy.done(by=spatial(8, 4))).pad(1).done(by=chunk)
+    )
+    assert f".done(by={chunk})" in str(tree)
+    np.testing.assert_array_equal(run(tree.kernel(), [x], {N: 19}), 2 * x.T.ravel())
+    vectors = [s for s in walk_stmts(tree.kernel().body) if isinstance(s, For) and s.kind is LoopKind.VECTOR]
+    lanes = 16 // chunk.task_shape[1]
+    assert bool(vectors) == (lanes > 1 and m % lanes == 0)
+
+
+def test_copies_by_a_mapping() -> None:
+    x = np.arange(33 * 9, dtype=np.float32).reshape(33, 9)
+    tree = Copy(f32[M, N]).tile(16, 8).to(BLOCK).done(by=repeat(1, 4) * spatial(16, 2))
+    assert tree.mapping("src") == repeat(1, 4) * spatial(16, 2)
+    np.testing.assert_array_equal(run(tree.kernel(), [x], {M: 33, N: 9}), x.ravel())
+
+
+def test_the_order_of_blocks() -> None:
+    """Of a batch, one matrix after another in either order; a grid of sizes that may be long has one dimension."""
+    batch = MatMul(64, 32, 8, batch=(3,)).tile(16, 16).to(BLOCK)
+    rows, columns = simt_of(batch).kernel(), simt_of(batch.layout("column")).kernel()
+    assert rows.launch is not None
+    assert columns.launch is not None
+    assert rows.launch.grid == (2, 4, 3)
+    assert columns.launch.grid == (4, 2, 3)
+    for size, dims in ((65535, 2), (65536, 1)):
+        launch = simt_of(MatMul(16 * size, 32, 8).tile(16, 16).to(BLOCK)).kernel().launch
+        assert launch is not None
+        assert len(launch.grid) == dims
+    launch = simt(MatMul(M, 32, 8)).kernel().launch
+    assert launch is not None
+    assert len(launch.grid) == 1
 
 
 def test_lanes_of_a_core() -> None:

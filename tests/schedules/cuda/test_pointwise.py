@@ -127,6 +127,33 @@ def test_a_transpose_of_any_size() -> None:
         check_kernel(Case(task, [array], {n: size}), kernel)
 
 
+def test_transposed_inputs_of_different_types_keep_theirs() -> None:
+    """Each tile has the type of its input, and every output is computed from all of them."""
+    shape = (136, 72)
+    rng = np.random.default_rng(0)
+    x, y = tensor(*shape, dtype=i8), tensor(*shape, dtype=f64)
+    total = arithmetic.add(views.permute(x, (1, 0)), views.permute(y, (1, 0)))
+    arrays = [random_array(random.Random(0), i8, shape), 1e-9 * rng.standard_normal(shape) + 1]
+    case = Case(fused([total, arithmetic.mul(total, 2.0)]), arrays)
+    kernel = schedule(case.task, cuda())
+    assert kernel.note.startswith("cuda.transpose")
+    assert check_kernel(case, kernel).text.count("tm_shared<") == 2
+    check_interpreted(case, kernel)
+
+
+def test_a_batch_of_transposes_of_any_number() -> None:
+    n, m = Var("n"), Var("m")
+    task = fused([arithmetic.mul(views.permute(tensor(n, 48, m), (0, 2, 1)), 2.0)])
+    kernel = schedule(task, cuda())
+    assert kernel.note.startswith("cuda.transpose")
+    assert kernel.launch is not None
+    assert len(kernel.launch.grid) == 1  # no other axis of a grid takes as many blocks
+    for sizes in ((1, 1), (3, 33)):
+        array = np.random.default_rng(0).standard_normal((sizes[0], 48, sizes[1])).astype(np.float32)
+        source = check_kernel(Case(task, [array], dict(zip((n, m), sizes, strict=True))), kernel)
+        assert "< n" not in source.text  # every block has a matrix
+
+
 def test_one_kernel_serves_all_sizes() -> None:
     n = Var("n")
     task = fused([arithmetic.mul(arithmetic.add(tensor(n, 3), 1.0), 2.0)])
