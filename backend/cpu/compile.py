@@ -65,6 +65,11 @@ class TranslationUnit:
         return all(kernel.is_spelled_out for kernel in self.kernels)
 
     @property
+    def runs_once(self) -> bool:
+        """True if all of its kernels run once."""
+        return all(kernel.runs_once for kernel in self.kernels)
+
+    @property
     def features(self) -> tuple[str, ...]:
         """The CPU features that its kernels need; all need the same."""
         return self.kernels[0].features
@@ -139,8 +144,8 @@ def _library_file(source: KernelSource, toolchain: Toolchain, store: KernelStore
 def partition(kernels: Sequence[KernelSource], number: int, separate: bool = False) -> list[TranslationUnit]:
     """About `number` units of equal length, longest first; more if there are more incompatible preludes.
 
-    Kernels that are spelled out, have sizes in floating point, or need more CPU features get units of their own; with
-    ``separate``, so do those that compute with integers.
+    Kernels that are spelled out, run once, have sizes in floating point, or need more CPU features get units of their
+    own; with ``separate``, so do those that compute with integers.
     """
     total = sum(len(kernel.text) for kernel in kernels)
     units: list[TranslationUnit] = []
@@ -152,11 +157,12 @@ def partition(kernels: Sequence[KernelSource], number: int, separate: bool = Fal
 
 def compatible(kernels: Sequence[KernelSource], separate: bool = False) -> list[list[KernelSource]]:
     """The kernels in groups, each of which could be one unit; ``separate`` as in ``partition``."""
-    groups: defaultdict[tuple[str | None, bool, bool, bool, tuple[str, ...]], list[KernelSource]] = defaultdict(list)
+    groups: defaultdict[tuple[object, ...], list[KernelSource]] = defaultdict(list)
     for kernel in kernels:
         whole = kernel.prelude if isinstance(kernel.prelude, str) else None
         integers = separate and kernel.computes_with_integers
-        groups[whole, integers, kernel.is_spelled_out, kernel.has_float_sizes, kernel.features].append(kernel)
+        flags = (kernel.is_spelled_out, kernel.runs_once, kernel.has_float_sizes, kernel.features)
+        groups[(whole, integers, *flags)].append(kernel)
     return list(groups.values())
 
 
@@ -175,7 +181,11 @@ def _length(kernels: Sequence[KernelSource]) -> int:
 def stored_kernel(source: KernelSource, toolchain: Toolchain) -> StoredKernel:
     """The kernel's key and parts in the store, for a compilation by ``toolchain``."""
     flags = toolchain.flags_for(
-        source.computes_with_integers, source.is_spelled_out, source.has_float_sizes, source.features
+        source.computes_with_integers,
+        source.is_spelled_out,
+        source.has_float_sizes,
+        source.features,
+        source.runs_once,
     )
     parts = key_parts(source, compiler=toolchain.identity, flags=flags, isa=toolchain.isa)
     return StoredKernel(kernel_key(parts), source.symbol, parts)
@@ -243,6 +253,7 @@ class KernelCompiler(CompilePool[KernelSource, TranslationUnit, Path, int]):
             spelled_out=unit.is_spelled_out,
             features=unit.features,
             float_sizes=unit.has_float_sizes,
+            once=unit.runs_once,
         )
         for command in commands:
             self._run(command, unit, folder)

@@ -65,6 +65,8 @@ _SPELLED_OUT: dict[Family, tuple[str, ...]] = {
     ),
     "clang": (),
 }
+_ONCE = "-O1"
+"""For kernels that run once. Its passes are among those of the other kernels, which a compiler's trial tries."""
 # The C library is linked only if a kernel calls it; parallel loops are bound to the library of cpu/team.py.
 _LINK_FLAGS = ("-shared", "-Wl,-z,noexecstack", "-lm")
 # Variables that would add headers, libraries or programs unknown to the kernel key.
@@ -100,16 +102,21 @@ class Toolchain:
     safer: Safer = Safer()
 
     def compile_flags(
-        self, integers: bool, spelled_out: bool = False, float_sizes: bool = False, features: Sequence[str] = ()
+        self,
+        integers: bool,
+        spelled_out: bool = False,
+        float_sizes: bool = False,
+        features: Sequence[str] = (),
+        once: bool = False,
     ) -> tuple[str, ...]:
         """The flags for kernels that compute with ``integers``, or for those that do not; KernelSource defines
-        ``spelled_out`` and ``features``. Sizes computed in floating point (``float_sizes``) follow IEEE 754 in any
-        case."""
+        ``spelled_out``, ``features`` and ``once``. Sizes in floating point (``float_sizes``) follow IEEE 754 in
+        any case."""
         fast_math, contract = (self.fast_math, self.contract) if not float_sizes else (False, False)
         return (
             *self.command[1:],
             *_COMPILE_FLAGS,
-            *(_SPELLED_OUT[self.family] if spelled_out else ()),
+            *((_ONCE,) if once else _SPELLED_OUT[self.family] if spelled_out else ()),
             *_ISA_FLAGS[self.isa],
             *(_FEATURE_FLAGS[name] for name in features if name in _FEATURE_FLAGS),
             "-ffp-contract=fast" if contract or fast_math else "-ffp-contract=off",
@@ -124,15 +131,20 @@ class Toolchain:
         return (*self.command[1:], *_LINK_FLAGS)
 
     def flags_for(
-        self, integers: bool, spelled_out: bool = False, float_sizes: bool = False, features: Sequence[str] = ()
+        self,
+        integers: bool,
+        spelled_out: bool = False,
+        float_sizes: bool = False,
+        features: Sequence[str] = (),
+        once: bool = False,
     ) -> tuple[str, ...]:
         """Every argument that can change the binary of such a kernel, in order, without paths."""
-        return (*self.compile_flags(integers, spelled_out, float_sizes, features), *self.link_flags)
+        return (*self.compile_flags(integers, spelled_out, float_sizes, features, once), *self.link_flags)
 
     @property
     def flags(self) -> tuple[str, ...]:
         """Every argument that can change any kernel."""
-        return (*self.flags_for(integers=False), *_SPELLED_OUT[self.family], *self.safer.integers)
+        return (*self.flags_for(integers=False), *_SPELLED_OUT[self.family], _ONCE, *self.safer.integers)
 
     def compile_command(
         self,
@@ -142,9 +154,10 @@ class Toolchain:
         spelled_out: bool = False,
         float_sizes: bool = False,
         features: Sequence[str] = (),
+        once: bool = False,
     ) -> list[str]:
         """The argument list that compiles C from standard input into the object file `output`."""
-        flags = self.compile_flags(integers, spelled_out, float_sizes, features)
+        flags = self.compile_flags(integers, spelled_out, float_sizes, features, once)
         return [self.command[0], *flags, "-c", "-x", "c", "-", "-o", output]
 
     def link_command(self, compiled: str | Sequence[str], output: str) -> list[str]:
@@ -165,6 +178,7 @@ class Toolchain:
         spelled_out: bool = False,
         float_sizes: bool = False,
         features: Sequence[str] = (),
+        once: bool = False,
     ) -> list[list[str]]:
         """The argument lists that build C from standard input into the shared object `output`, in order.
 
@@ -173,10 +187,15 @@ class Toolchain:
         if self.fast_math:
             compiled = f"{output}.o"
             compiling = self.compile_command(
-                compiled, integers=integers, spelled_out=spelled_out, float_sizes=float_sizes, features=features
+                compiled,
+                integers=integers,
+                spelled_out=spelled_out,
+                float_sizes=float_sizes,
+                features=features,
+                once=once,
             )
             return [compiling, self.link_command(compiled, output)]
-        flags = self.compile_flags(integers, spelled_out, float_sizes, features)
+        flags = self.compile_flags(integers, spelled_out, float_sizes, features, once)
         return [[self.command[0], *flags, "-x", "c", "-", "-x", "none", *_LINK_FLAGS, "-o", output]]
 
     def environment(self, scratch: str) -> dict[str, str]:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 RUNTIME_ABI = 2
@@ -49,6 +49,8 @@ _FUNCTION = re.compile(r"tm_\w+")
 _SYMBOL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 LAUNCH = "taskmap_run_"
 """The beginning of the symbols of launch sequences."""
+_ONCE = "_once"
+"""The end of the symbols of kernels that run once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,16 @@ class KernelSource:
     def has_float_sizes(self) -> bool:
         """True if sizes are computed in floating point; they must equal Python's result for the same size."""
         return any(step in self.text for step in _FLOAT_OF_A_SIZE)
+
+    def running_once(self) -> KernelSource:
+        """The same kernel under another symbol, for work that is done once: it is compiled in a third of the time."""
+        symbol = self.symbol + _ONCE
+        return replace(self, symbol=symbol, text=self.text.replace(self.symbol, symbol))
+
+    @property
+    def runs_once(self) -> bool:
+        """True if a faster kernel would not be worth the time to compile it."""
+        return self.symbol.endswith(_ONCE)
 
     @property
     def is_spelled_out(self) -> bool:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from taskmap.backend.cuda.source import ALLOWANCES, CudaSource
+from taskmap.backend.store.key import KernelSource
 from taskmap.compile.session import Session
 from taskmap.compile.task_store import TaskKernel, entry_key
 from taskmap.compile.unfuse import unfuse
@@ -111,7 +112,8 @@ class Compile:
     def _kernel_of(self, group: Group) -> TaskKernel:
         """The kernel of a group's task; equal tasks share one, and so do the tasks of a size class."""
         session, task = self.session, self.task_of(group)
-        key = task_key(task)
+        once = group.once and session.target.kind == "cpu"
+        key = f"{task_key(task)}{' once' * once}"
         if key in session.kernels:
             COUNTERS.add("tasks_shared")
             detail("%s: the kernel of an equal task, %s", group.name, session.kernels[key].source.symbol)
@@ -191,6 +193,8 @@ class Compile:
         observe = dump_each(write) if dump.wanted else None
         lowered = lower(kernel, observe, session.target, verify=session.options.verify_passes)
         source = session.platform.generate(lowered)
+        if group.once and isinstance(source, KernelSource):
+            source = source.running_once()
         # Only the dumped file holds the model's lines: equal kernels of a model's layers must have equal text.
         lines = "".join(_from(line) for line in _place(group).splitlines()) if dump.wanted else ""
         dump.write(f"{source.symbol}{session.platform.suffix}", lines + source.text)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from taskmap.backend.counters import Counters
-from taskmap.backend.cpu.compile import KernelCompiler, LoadedKernels, compile_kernels, partition
+from taskmap.backend.cpu.compile import KernelCompiler, LoadedKernels, compile_kernels, partition, stored_kernel
 from taskmap.backend.cpu.toolchain import Toolchain, find_toolchain
 from taskmap.backend.library import Library, load_library
 from taskmap.backend.store.key import KernelSource
@@ -121,6 +121,17 @@ def test_partition_of_few_kernels_and_of_many_preludes() -> None:
     assert [len(unit.kernels) for unit in partition([KernelSource("f", "x"), KernelSource("g", "x")], 8)] == [1, 1]
     many = [KernelSource(f"k{number}", "x", prelude=str(number)) for number in range(10)]
     assert len(partition(many, 2)) == 10
+
+
+def test_kernels_that_run_once_have_units_and_flags_of_their_own() -> None:
+    usual, once, toolchain = scale_kernel(3), scale_kernel(2).running_once(), find_toolchain()
+    assert (usual.runs_once, once.runs_once) == (False, True)
+    assert sorted(unit.runs_once for unit in partition([usual, once], 1)) == [False, True]
+    flags = [stored_kernel(source, toolchain).parts["flags"] for source in (usual, once, scale_kernel(2))]
+    assert flags[0] == flags[2] != flags[1]
+    loaded = compile_kernels([usual, once, scale_kernel(2)], toolchain, KernelStore(), Counters())
+    check_scales(loaded, 2, 3)
+    check_scales({"scale_2": loaded[once.symbol]}, 2)
 
 
 def test_kernels_of_different_preludes_and_equal_statics() -> None:

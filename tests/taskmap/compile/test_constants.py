@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import taskmap
 from taskmap.util.metrics import metrics
 from tests.taskmap.compare import assert_like, compiled, since
 
@@ -100,6 +101,13 @@ def test_an_unchanged_parameter_is_prepared_once() -> None:
             run(X)
     assert since(before).constants_prepared == 1
     assert since(before).calls == 20
+
+
+def test_kernels_of_constants_alone_are_compiled_as_ones_that_run_once() -> None:
+    with torch.no_grad():
+        report = taskmap.explain(Scaled().eval(), X)
+    groups = {g.symbol.endswith("_once"): g.once for g in report.groups}
+    assert groups == {True: True, False: False}
 
 
 def test_freeze_off_computes_at_every_call() -> None:
