@@ -162,7 +162,8 @@ def compatible(kernels: Sequence[KernelSource], separate: bool = False) -> list[
         whole = kernel.prelude if isinstance(kernel.prelude, str) else None
         integers = separate and kernel.computes_with_integers
         flags = (kernel.is_spelled_out, kernel.runs_once, kernel.has_float_sizes, kernel.features)
-        groups[(whole, integers, *flags)].append(kernel)
+        key = (whole, integers, *flags)
+        groups[key].append(kernel)
     return list(groups.values())
 
 
