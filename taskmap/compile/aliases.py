@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch._functorch._aot_autograd.schemas import OutputType
+from torch._guards import TracingContext
 
 from taskmap.compile.sharing import Aliases, Shared
 from taskmap.graph.importers.torch.symbols import Symbols
@@ -55,6 +57,7 @@ def take_aliases(gm: fx.GraphModule, graph: Graph, symbols: Symbols, hidden: Seq
     arguments: list[Any] = [n.meta.get("val") for n in placeholders]
     order = {n: k for k, n in enumerate(gm.graph.nodes)}
     shared: dict[int, Shared] = {}
+    views = _views_of_written_arguments(len(arguments))
     for i, fx_node in enumerate(returned):
         node = graph.outputs[i]
         if node is None or _storage(values[i]) is None or fx_node.op == "placeholder" or isinstance(node, InputNode):
@@ -67,11 +70,37 @@ def take_aliases(gm: fx.GraphModule, graph: Graph, symbols: Symbols, hidden: Seq
         is_argument, k = place
         offset = _distance((arguments if is_argument else values)[k], values[i], graph, symbols)
         if offset is not None:
+            rewritten = None if is_argument else views.get((k, i))
+            if rewritten is not None and _same_strides(values[k], arguments[rewritten]):
+                is_argument, k = True, rewritten
             where = {"argument" if is_argument else "result": k}
             shared[i] = Shared(node.shape, node.strides, offset, node.dtype, **where)
     for i in shared:
         graph.outputs[i] = None
     return Aliases(tuple(map(_storage, arguments)), tuple(map(_storage, values)), shared, len(hidden))
+
+
+def _views_of_written_arguments(arguments: int) -> dict[tuple[int, int], int]:
+    """The argument for each pair of results of which the first is its new value and the second a view of that.
+
+    AOTAutograd writes the new value into the argument. Of the second result it uses the size, strides and offset alone,
+    to make a view of the argument: those of a part of the argument, which need not begin where its storage does.
+    """
+    context = TracingContext.try_get()
+    metadata = context.fw_metadata if context is not None else None
+    if metadata is None or len(metadata.input_info) != arguments:
+        return {}  # AOTAutograd has rearranged the arguments, so their positions mean nothing
+    written = metadata.mutated_inp_runtime_indices
+    return {
+        (k, len(written) + i): argument
+        for k, argument in enumerate(written)
+        for i, info in enumerate(metadata.output_info)
+        if info.output_type is OutputType.alias_of_input and info.base_idx == argument
+    }
+
+
+def _same_strides(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return list(map(_expression, (*a.shape, *a.stride()))) == list(map(_expression, (*b.shape, *b.stride())))
 
 
 def _returned(gm: fx.GraphModule) -> Sequence[Any]:

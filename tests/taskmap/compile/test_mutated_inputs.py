@@ -92,3 +92,34 @@ def test_only_a_copy_that_the_backward_pass_reads_is_made() -> None:
     (end,) = forward.find_nodes(op="output")
     assert all(end in copy.users for copy in copies(forward))
     assert copies(forward_graph(nn.BatchNorm1d(5), torch.randn(6, 5))) == []
+
+
+def part_of_what_is_written(x: Tensor) -> tuple[Tensor, ...]:
+    rows = x[0:3]
+    parts = rows.chunk(3, 1)
+    rows.tanh_()
+    return parts[0], parts[-1], x.sin()
+
+
+def part_after_all_is_written(x: Tensor) -> tuple[Tensor, ...]:
+    parts = x.chunk(2, 1)
+    x.exp_()
+    return parts[-1], parts[0] * 2
+
+
+@pytest.mark.parametrize("program", [part_of_what_is_written, part_after_all_is_written])
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_views_of_a_written_input_that_begins_within_its_storage(
+    program: Callable[[Tensor], tuple[Tensor, ...]], dynamic: bool | None
+) -> None:
+    """The place of a view within the input that is written, not within the values that the graph computes for it."""
+    torch._dynamo.reset()
+    compiled = torch.compile(program, backend="taskmap", dynamic=dynamic)
+    for columns in (1, 2, 5, 8):
+        x = torch.randn(4, columns, 2)[1:-1]
+        y = torch.empty(4, columns, 2)[1:-1].copy_(x)
+        wanted, got = program(x), compiled(y)
+        torch.testing.assert_close(got, wanted)
+        torch.testing.assert_close(y, x)
+        assert [t.storage_offset() for t in got] == [t.storage_offset() for t in wanted]
+        assert got[0].untyped_storage().data_ptr() == y.untyped_storage().data_ptr()
