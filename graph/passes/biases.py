@@ -1,9 +1,11 @@
-"""A bias is added to a sum of products before the sum is rounded, as PyTorch's fused products do.
+"""Values of narrow floats that are rounded once, not after each of several operators.
 
     p = narrow(sum);  y = narrow(wide(p) + wide(bias))     ->     p = sum;  y = narrow(p + wide(bias))
+    p = narrow(x);    y = relu(p)                          ->     p = x;    y = narrow(relu(p))
 
-A product of bf16 or f16 adds in f32. Rounded once instead of twice, the result is more accurate, and a kernel that
-fuses both has less to do.
+A product of bf16 or f16 adds in f32, and PyTorch's fused layers add the bias before they round. A normalisation by
+constants of each channel is such a bias with a factor. A limit, such as relu, gives the same result before the rounding
+as after it, up to the sign of a zero. Rounded once, a result is at least as accurate, and its kernel has less to do.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from taskmap.graph.analysis.classify import definition, is_contraction, redefined
+from taskmap.graph.analysis.classify import definition, is_contraction, is_injective, redefined
 from taskmap.graph.nodes import Graph, Node
 from taskmap.graph.passes.base import GraphPass
 from taskmap.ir.construct import static_size
@@ -26,11 +28,11 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class AddBiases(GraphPass):
-    """Sums of narrow floats to which only a bias is added keep the type in which they are summed."""
+    """Sums of narrow floats to which only a bias is added, and values that are only limited, are not rounded before."""
 
     name = "add-biases"
-    before = "products of narrow floats are rounded, then a bias is added, and the result is rounded"
-    after = "the bias is added to the sum before it is rounded"
+    before = "products of narrow floats are rounded, and again after a bias, a normalisation or a limit"
+    after = "biases, normalisations and limits work on values that are not yet rounded"
     why_here = "after products have their final form; before weights are packed, which does not look at results"
 
     def run(self, graph: Graph) -> Graph:
@@ -49,23 +51,38 @@ class AddBiases(GraphPass):
         return replace(graph, outputs=outputs)
 
 
+_BIASED, _LIMITED = ("add", "batch_norm"), ("relu", "hardtanh")
+"""Operators that shift or scale by channels, and those that limit."""
+
+
 def _biased(node: Node, alone: set[Node]) -> int | None:
-    """The place of a rounded sum among the inputs of ``node``, which adds a bias to it; None for other nodes."""
-    if node.op != "add" or not node.is_compute or len(node.inputs) != 2 or not _is_narrow(node):
+    """The place of a rounded value among the inputs of ``node``, which adds a bias to it or limits it; None for other
+    nodes."""
+    if not node.is_compute or not _is_narrow(node):
         return None
-    for place, (total, bias) in enumerate((node.inputs, node.inputs[::-1])):
-        if total in alone and _is_rounded_sum(total) and total.shape == node.shape and _is_vector(bias):
-            formal_total = definition(node).inputs[place]
-            return place if _is_widened(definition(node).body, formal_total) else None
+    for place, value in enumerate(node.inputs):
+        others = (*node.inputs[:place], *node.inputs[place + 1 :])
+        if node.op in _BIASED:
+            wanted = bool(others) and all(map(_is_vector, others)) and _is_sum(value)
+        else:
+            wanted = node.op in _LIMITED and not others and value.is_compute and is_injective(definition(value))
+        if wanted and value in alone and _is_rounded(value) and value.shape == node.shape:
+            return place if _is_widened(definition(node).body, definition(node).inputs[place]) else None
     return None
+
+
+def _is_sum(value: Node) -> bool:
+    """True if a node sums products."""
+    return value.is_compute and is_contraction(definition(value))
 
 
 def _is_narrow(node: Node) -> bool:
     return node.dtype.is_float and compute_type(node.dtype) != node.dtype
 
 
-def _is_rounded_sum(node: Node) -> bool:
-    if not node.is_compute or not _is_narrow(node) or node.strides is not None or not is_contraction(definition(node)):
+def _is_rounded(node: Node) -> bool:
+    """True if a value of a wider float is rounded at last."""
+    if not node.is_compute or not _is_narrow(node) or node.strides is not None:
         return False
     body = definition(node).body
     return isinstance(body, Cast) and body.a.dtype == compute_type(node.dtype)

@@ -1,14 +1,18 @@
-"""Sums of narrow floats are rounded once, after their bias."""
+"""Sums of narrow floats are rounded once, after their bias, and values that are limited after the limit."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 from taskmap.graph.nodes import Graph, InputNode, Node
+from taskmap.graph.ops.activations import hardtanh, relu
 from taskmap.graph.ops.arithmetic import add, mul
 from taskmap.graph.ops.convolution import add_channel_bias, convolution
 from taskmap.graph.ops.matmul import mm
+from taskmap.graph.ops.pointwise import pointwise
 from taskmap.graph.passes.biases import AddBiases
 from taskmap.graph.reference import run
 from taskmap.ir.construct import static_size
@@ -50,6 +54,30 @@ def test_a_convolution_with_a_bias() -> None:
     x, w, bias = inputs = given(bf16, (1, 4, 6, 6), (5, 4, 3, 3), (5,))
     graph = Graph(inputs, [add_channel_bias(convolution(x, w, [1], [0], [1]), bias)])
     assert [n.dtype for n in products(AddBiases().run(graph))] == [f32]
+
+
+@pytest.mark.parametrize("limit", [relu, hardtanh])
+def test_a_limit_after_other_operators(limit: Callable[[Node], Node]) -> None:
+    """The sum, its normalisation, and what is added to that are each rounded once, with the same result."""
+    x, w, scale, rest = inputs = given(bf16, (1, 4, 6, 6), (5, 4, 3, 3), (5, 1, 1), (1, 5, 4, 4))
+    total = convolution(x, w, [1], [0], [1])
+    normal = pointwise("batch_norm", (total, scale), lambda a, s: a * s)
+    graph = Graph(inputs, [limit(add(normal, rest))])
+    made = AddBiases().run(graph)
+    assert [n.dtype for n in made.nodes() if n.op in ("convolution", "batch_norm", "add")] == [f32, bf16, f32]
+    alone = Graph(inputs, [limit(normal)])
+    assert {n.dtype for n in AddBiases().run(alone).nodes() if n.op in ("convolution", "batch_norm")} == {f32}
+    y, z = pair = given(bf16, (64, 64), (64, 64))
+    added = Graph(pair, [limit(add(y, z))])
+    arrays = [convert(np.random.default_rng().standard_normal((64, 64)).astype(np.float32), bf16) for _ in pair]
+    np.testing.assert_array_equal(run(AddBiases().run(added), arrays)[0], run(added, arrays)[0])
+
+
+def test_a_limited_value_with_another_reader_stays_rounded() -> None:
+    x, y = inputs = given(bf16, (8, 8), (8, 8))
+    total = add(x, y)
+    graph = Graph(inputs, [mul(relu(total), total)])
+    assert AddBiases().run(graph).outputs[0] is graph.outputs[0]
 
 
 def test_sums_that_are_seen_stay_rounded() -> None:
