@@ -9,6 +9,7 @@
 """
 
 from taskmap.ir.decompose.levels import Level
+from taskmap.ir.decompose.micro.kernel import MicroKernel, micro_kernel
 from taskmap.ir.decompose.specs import Init, MatMul, Move
 from taskmap.ir.decompose.stages import Compute, Reduce
 from taskmap.ir.decompose.strategy import Strategy
@@ -16,12 +17,13 @@ from taskmap.ir.expressions import Buffer, Scope
 from taskmap.ir.script.vocabulary import dim
 from taskmap.ir.task import Task, reduced, stage
 from taskmap.ir.types import TensorType
+from taskmap.kernels.micro_kernels import check_micro_kernel
 from taskmap.kernels.parameter import param
 
 __all__ = [
     "BLOCK", "CLUSTER", "CORE", "FRAGMENT", "GLOBAL", "KERNEL", "LANES", "LOCAL", "QUAD_PAIR", "REGISTER", "SHARED",
-    "THREAD", "WARP", "WARPGROUP", "Compute", "Init", "Level", "MatMul", "Move", "Reduce", "Scope", "Strategy", "Task",
-    "dim", "param", "reduced", "stage", "tensor",
+    "THREAD", "WARP", "WARPGROUP", "Compute", "Init", "Level", "MatMul", "MicroKernel", "Move", "Reduce", "Scope",
+    "Strategy", "Task", "check_micro_kernel", "dim", "micro_kernel", "param", "reduced", "stage", "tensor",
 ]  # fmt: skip
 
 

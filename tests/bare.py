@@ -15,7 +15,7 @@ from types import ModuleType
 THERE = {
     "torch", "functorch", "torchgen", "triton", "numpy", "cuda", "nvidia", "sympy", "mpmath", "networkx", "jinja2",
     "markupsafe", "filelock", "fsspec", "typing_extensions", "setuptools", "_distutils_hack",
-    "taskmap", "benchmarks", "tests",
+    "taskmap", "benchmarks", "examples", "tests",
 }  # fmt: skip
 
 

@@ -24,6 +24,7 @@ from taskmap.ir import nodes as ir
 from taskmap.ir.construct import constant_value, static_size
 from taskmap.ir.errors import CodegenError
 from taskmap.ir.isa.amx import TILES
+from taskmap.ir.isa.entry import Instruction, Place
 from taskmap.ir.types import i64
 from taskmap.ir.visit import loads_in, walk_stmts
 
@@ -32,14 +33,17 @@ __all__ = ["generate"]
 _NAME = re.compile(r"[a-zA-Z_]\w*")
 
 
-def generate(kernel: ir.Kernel, vector_bytes: int = 64, features: Collection[str] = ()) -> KernelSource:
+def generate(
+    kernel: ir.Kernel, vector_bytes: int = 64, features: Collection[str] = (), *, file: str = ""
+) -> KernelSource:
     """The C function of a lowered kernel: pointers in the order of its buffers, its sizes, then ``int *error`` if any
     index is checked. The symbol is the kernel's name followed by a hash of the text. ``features``: CPU features whose
-    functions it may use; instructions that its schedule chose need no mention.
+    functions it may use; instructions that its schedule chose need no mention. file: a comment names the line of this
+    file from which a statement was made, where it changes.
 
     Raises CodegenError for a node that lowering should have removed.
     """
-    emitter = _Emitter(kernel, vector_bytes)
+    emitter = _Emitter(kernel, vector_bytes, file=file)
     text = with_features(emitter.function(), features)
     needed = prelude_parts(text, vector_bytes)
     note = kernel.note.replace("*/", "* /").replace("\n", " ")
@@ -65,6 +69,13 @@ class _Emitter:
     """The numbers of the tile registers in use."""
     paired: int = 0
     """Vectors that are stored interleaved with later ones, so far."""
+    functions: dict[str, str] = field(default_factory=dict)
+    """The text of the functions that a user wrote, by name."""
+    file: str = ""
+    here: int = -1
+    """The line of ``file`` that the current statement was made from."""
+    named: int = -1
+    """The one in the last comment."""
     free_tiles: list[int] = field(default_factory=lambda: list(range(TILES)))
     """The others; the one used longest ago comes first."""
 
@@ -83,13 +94,18 @@ class _Emitter:
         if self.c.needs_error:
             params.append("int *error")
         body = "\n".join(self.lines)
-        return "".join(self.loops) + f"void @SYMBOL@({', '.join(params) or 'void'})\n{{\n{body}\n}}\n"
+        before = "".join([*self.functions.values(), *self.loops])
+        return f"{before}void @SYMBOL@({', '.join(params) or 'void'})\n{{\n{body}\n}}\n"
 
     def declare(self, name: str, kind: str) -> None:
         self.declared[name] = kind
 
     def line(self, text: str) -> None:
-        self.lines.append("  " * self.depth + text)
+        line = "  " * self.depth + text
+        if self.file and self.here != self.named:
+            self.named = self.here
+            line = f"{line}  /* {self.here} */"
+        self.lines.append(line)
 
     def collect_registers(self, body: ir.Body) -> None:
         """The vector width of every element group of each register buffer, derived from its uses."""
@@ -161,6 +177,9 @@ class _Emitter:
         self.line("}")
 
     def stmt(self, s: ir.Stmt) -> None:
+        source = getattr(s, "source", None)
+        if source is not None and source.file == self.file:
+            self.here = source.line
         if isinstance(s, ir.Store):
             self.line(self.store(s))
         elif isinstance(s, ir.Let):
@@ -203,10 +222,10 @@ class _Emitter:
         """A loop whose ranges may run on any thread: a function of the captured variables, and one that unpacks them
         from a struct. Its pointers are parameters, because `restrict` takes effect there."""
         around, depth, declared = self.lines, self.depth, dict(self.declared)
-        self.lines, self.depth = [], 1
+        self.lines, self.depth, self.named = [], 1, -1
         self.block(f"for (i64 {v} = first; {v} < end; {v}++)", s.body)
         body = "\n".join(self.lines)
-        self.lines, self.depth = around, depth
+        self.lines, self.depth, self.named = around, depth, -1
         used = set(_NAME.findall(body))
         taken = {name: kind for name, kind in declared.items() if name in used}
         number = len(self.loops)
@@ -229,7 +248,7 @@ class _Emitter:
         self.line(f"else {loop}_range(&s{number}, 0, {extent});")
 
     def invocation(self, s: ir.Invoke) -> str:
-        """An instruction on tile registers: tiles by number, memory as a pointer."""
+        """An instruction on tile registers, or a user's function: tiles by number, memory as a pointer."""
         operands = {}
         for parameter, operand in zip(s.instruction.parameters, s.operands, strict=True):
             if not isinstance(operand, ir.Region):
@@ -238,7 +257,11 @@ class _Emitter:
                 operands[parameter.name] = str(self.tiles[operand.buffer])
             else:
                 operands[parameter.name] = f"{self.c.name(operand.buffer)} + {self.c.address(operand.start[0])}"
-        return s.instruction.text.format(**operands)
+        if s.instruction.written is None:
+            return s.instruction.text.format(**operands)
+        name = f"@SYMBOL@_{s.instruction.name}"
+        self.functions.setdefault(name, _function(name, s.instruction))
+        return f"{name}({', '.join(operands.values())})"
 
     def allocate(self, b: ir.Buffer) -> None:
         if b.scope is ir.Scope.FRAGMENT:
@@ -276,6 +299,17 @@ class _Emitter:
             base, step = self.c.address(where.base), self.c.address(where.stride)
             return f"tm_store_strided_{t}({self.c.name(b)} + {base}, {step}, {value});"
         return f"tm_scatter_{c_type(b.dtype)}_i64x{lanes}({self.c.name(b)}, {self.c.address(where)}, {value});"
+
+
+def _function(name: str, instruction: Instruction) -> str:
+    """The function of a micro-kernel: its own text, with its parameters around it."""
+    assert instruction.written is not None
+    params = []
+    for p in instruction.parameters:
+        const = "" if "w" in p.effect else "const "
+        params.append(f"{const}i64 {p.name}" if p.place is Place.VALUE else f"{const}{c_type(p.dtypes[0])} *{p.name}")
+    head = f"static inline __attribute__((always_inline)) void {name}({', '.join(params)})"
+    return f"{head}\n{{\n{instruction.written.body}\n}}\n"
 
 
 def _last_uses(body: ir.Body) -> dict[ir.Buffer, int]:

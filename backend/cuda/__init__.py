@@ -2,6 +2,7 @@
 
     device/        CUDA C++ that kernels include: types, memory accesses, instructions
     products       device functions generated from the instruction table: wmma and wgmma
+    own_functions  device functions that users write: micro-kernels
     cuda_source    the source of one kernel, and the device code that it needs
     expressions    expressions as CUDA C++
     codegen        kernels as CUDA C++

@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass, field
 
 from taskmap.backend.cuda.expressions import Expressions, cuda_type
+from taskmap.backend.cuda.own_functions import function_of
 from taskmap.backend.cuda.source import CudaSource, without_comments
 from taskmap.backend.cuda.tensor_map import MapParameter
 from taskmap.ir import nodes as ir
@@ -132,7 +133,8 @@ class _Emitter:
         bounds = f"{launch.threads}, {launch.min_blocks}" if launch.min_blocks else f"{launch.threads}"
         head = f'extern "C" __global__ void __launch_bounds__({bounds}) @SYMBOL@('
         signature = _wrapped(head, params)
-        return "".join(self.header()) + f"{signature}\n{{\n" + "\n".join(self.lines) + "\n}\n"
+        own = [function_of(name, instruction) for name, instruction in self.c.functions.items()]
+        return "".join([*self.header(), *own]) + f"{signature}\n{{\n" + "\n".join(self.lines) + "\n}\n"
 
     def header(self) -> list[str]:
         """Comments: the kernel's name, its schedule, and its use of a multiprocessor."""

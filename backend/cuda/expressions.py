@@ -96,7 +96,8 @@ class Expressions(ExpressionWriter[_Text]):
     the hardware's approximations, without a division. In a sum it might be cancelled, so it needs all digits.
 
     wide: those of its indices that are ``long long``. unrolled: loop variables that are constants once the compiler has
-    unrolled their loops. families: the device code that has been used.
+    unrolled their loops. families: the device code that has been used. functions: the micro-kernels that have been
+    called, by the names of their functions.
     """
 
     LANGUAGE = "CUDA C++"
@@ -108,6 +109,7 @@ class Expressions(ExpressionWriter[_Text]):
     facts: Facts = field(default_factory=Facts)
     multiples: Multiples = field(default_factory=Multiples)
     families: set[str] = field(default_factory=set)
+    functions: dict[str, Instruction] = field(default_factory=dict)
     target: GpuTarget | None = None
     unrolled: set[ir.Var] = field(default_factory=set)
     _narrow: tuple[ir.Expr, ...] = ()
@@ -411,6 +413,10 @@ class Expressions(ExpressionWriter[_Text]):
                 args.append(self.pointer(operand.buffer, operand.indices[0]))
             else:
                 raise CodegenError(f"{instruction.name} takes {parameter}, not a value")
+        if instruction.written is not None:
+            name = f"@SYMBOL@_{instruction.name}"
+            self.functions[name] = instruction
+            return f"{name}({', '.join(args)})"
         exact = f"<{', '.join(constants)}>" if constants else ""
         return f"{instruction.text or 'tm_' + instruction.name}{exact}({', '.join(args)})"
 

@@ -26,7 +26,7 @@ class Case:
     where that is not ``function``. rivals: others that are measured beside it, by name. inductor: max-autotune of
     torch.compile is one of them. product: rows, columns, terms and the type of a matrix product, which the cost model
     has an estimate for. tolerance: of the relative error against float64, or against PyTorch for what is too large for
-    that.
+    that. strategy: the one that makes the kernel; taskmap's own template is then a rival.
     """
 
     name: str
@@ -42,6 +42,12 @@ class Case:
     rivals: Mapping[str, Callable[..., torch.Tensor]] = field(default_factory=dict)
     inductor: bool = False
     product: tuple[int, int, int, str] | None = None
+    strategy: object = None
+
+    @property
+    def options(self) -> dict[str, Any] | None:
+        """The options of torch.compile."""
+        return None if self.strategy is None else {"strategies": [self.strategy]}
 
 
 def randn(*shape: int, dtype: torch.dtype = torch.float16, scale: float = 1.0) -> torch.Tensor:
@@ -251,12 +257,3 @@ def convolution() -> Iterator[Case]:
         yield Case(f"f16 {c}->{o} {window}x{window}/{stride} {size}", function, make, 0.8,
                    2.0 * 32 * o * out * out * c * window * window,
                    2.0 * (32 * (c * size * size + o * out * out) + o * c * window * window))  # fmt: skip
-
-
-SECTIONS: dict[str, Callable[[], Iterator[Case]]] = {
-    "matmul": matmul,
-    "attention": attention,
-    "memory": memory,
-    "decode": decode,
-    "convolution": convolution,
-}

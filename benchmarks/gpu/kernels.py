@@ -6,6 +6,7 @@ python -m benchmarks.gpu.kernels --section matmul [--seconds 60] [--out FOLDER] 
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -13,12 +14,13 @@ from typing import Any
 
 import torch
 
-from benchmarks.gpu.cases import SECTIONS, Case, Tensors, randn
+from benchmarks.gpu.cases import Case, Tensors, randn
 from benchmarks.gpu.command import part_options, record_of
 from benchmarks.gpu.conditions import GpuConditions
 from benchmarks.gpu.estimates import estimate
 from benchmarks.gpu.hardware import is_lost, machine
 from benchmarks.gpu.record import LOST, measure_each, summary
+from benchmarks.gpu.sections import SECTIONS
 from benchmarks.gpu.timing import Call, Deadline, compare
 from benchmarks.gpu.watchdog import Watchdog
 from benchmarks.models.spec import relative_error
@@ -28,6 +30,8 @@ _CACHE = 128 << 20
 """Bytes that the sets of inputs together exceed: more than any L2 cache has."""
 
 _MOST_SETS = 64
+_TEMPLATE = "template"
+"""The kernel that taskmap makes without the case's strategy."""
 _INDUCTOR = "inductor max-autotune"
 _INDUCTOR_SECONDS = 60.0
 """The time that its autotuning may take."""
@@ -69,9 +73,13 @@ def measure(case: Case, watchdog: Watchdog, deadline: Deadline) -> dict[str, Any
     torch._dynamo.reset()
     sets = input_sets(case)
     with torch.no_grad():
-        compiled = torch.compile(case.function, backend=compile_fx, dynamic=False)
-        wrong = error(case, compiled, sets[0])
+        compiled = torch.compile(case.function, backend=compile_fx, dynamic=False, options=case.options)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", "taskmap: the strategy")  # it makes no kernel
+            wrong = error(case, compiled, sets[0])
         calls = {"taskmap": rotating(compiled, sets), "torch": rotating(case.baseline or case.function, sets)}
+        if case.strategy is not None:
+            calls[_TEMPLATE] = rotating(torch.compile(case.function, backend=compile_fx, dynamic=False), sets)
         if case.copy:
             source, target = randn(int(case.bytes) // 4), randn(int(case.bytes) // 4)
             calls["copy"] = lambda _: target.copy_(source)
@@ -82,7 +90,8 @@ def measure(case: Case, watchdog: Watchdog, deadline: Deadline) -> dict[str, Any
         baseline = "copy" if case.copy else "torch" if case.of_own is None else case.of_own.name
         found = compare({**calls, **rivals}, baseline)
     own, work = found.timings["taskmap"].median, 1.0 if case.of_own is None else case.flops / case.of_own.flops
-    best = max(("torch", *rivals), key=lambda name: found.ratios[name])
+    template = [_TEMPLATE] if case.strategy is not None else []
+    best = max(("torch", *template, *rivals), key=lambda name: found.ratios[name])
     thought, by = estimate(case, machine().target)
     return {
         "name": case.name,
@@ -91,6 +100,7 @@ def measure(case: Case, watchdog: Watchdog, deadline: Deadline) -> dict[str, Any
         "floor": case.floor,
         "baseline": baseline,
         "to_torch": found.ratios["taskmap"] / found.ratios["torch"],
+        **{f"to_{name}": found.ratios["taskmap"] / found.ratios[name] for name in template},
         "best": best,
         "to_best": found.ratios["taskmap"] / found.ratios[best],
         "missing": missing,
@@ -160,10 +170,13 @@ def line(row: dict[str, Any]) -> str:
     rate = f"{row['tflops']:.0f} TFLOP/s" if row["tflops"] else f"{row['gigabytes']:.0f} GB/s"
     met = "met" if row["ratio"] >= row["floor"] else "MISSED"
     best = "" if row["best"] == "torch" else f", {row['to_best']:.2f}x {row['best']}"
+    if row["best"] != _TEMPLATE and f"to_{_TEMPLATE}" in row:
+        best += f", {row[f'to_{_TEMPLATE}']:.2f}x the {_TEMPLATE}"
+    bound = f"wanted {row['floor']:.2f}" if row["floor"] else "no bound"
     right = "" if row["right"] else f"  WRONG: relative error {row['relative_error']:.2e}"
     return (
         f"{met:6}  {row['name']:28} {own * 1e6:10.1f} us  {rate:>14}  "
-        f"{row['ratio']:.2f}x {row['baseline']} (wanted {row['floor']:.2f}), {row['to_torch']:.2f}x torch{best}, "
+        f"{row['ratio']:.2f}x {row['baseline']} ({bound}), {row['to_torch']:.2f}x torch{best}, "
         f"{row['measured_over_estimate']:.2f}x the "
         f"{row['estimated_by']}'s {row['estimate'] * 1e6:.1f} us{right}"
     )

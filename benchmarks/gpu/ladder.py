@@ -24,6 +24,7 @@ from benchmarks.gpu.estimates import estimate
 from benchmarks.gpu.kernels import error
 from benchmarks.gpu.parts import CASE_SECONDS
 from benchmarks.gpu.record import LOST, WRONG, measured
+from benchmarks.gpu.sections import SECTIONS
 from benchmarks.gpu.timing import seconds_of
 from taskmap.backend.cuda.source import CudaSource
 from taskmap.backend.sim import run as simulator
@@ -83,7 +84,7 @@ def _instruction(name: str) -> Row:
 
 def case_named(section: str, name: str) -> cases.Case:
     """A case of the figures."""
-    return next(case for case in cases.SECTIONS[section]() if case.name == name)
+    return next(case for case in SECTIONS[section]() if case.name == name)
 
 
 def _case(section: str, name: str) -> Row:

@@ -26,6 +26,7 @@ import torch
 import taskmap
 from benchmarks.gpu import cases, corners, hardware, instructions, ladder, networks
 from benchmarks.gpu.parts import ROOT
+from benchmarks.gpu.sections import SECTIONS
 from benchmarks.gpu.timing import Deadline
 from taskmap import torch_backend
 from taskmap.archive.targets import AbsentGpu
@@ -117,7 +118,7 @@ def works(target: GpuTarget) -> Iterator[Work]:
     """The work, in the order in which `make gpu` needs it."""
     for rung in ladder.rungs():
         yield f"ladder/{rung.name}", rung.run
-    for section, every in cases.SECTIONS.items():
+    for section, every in SECTIONS.items():
         for case in every():
             yield f"{section}/{case.name}", partial(_figure, case)
     for setting in networks.settings():
@@ -133,7 +134,9 @@ def _figure(case: cases.Case) -> None:
     torch._dynamo.reset()
     for one in filter(None, (case, case.of_own)):
         with torch.no_grad():
-            torch.compile(one.function, backend=torch_backend.compile_fx, dynamic=False)(*one.make())
+            for options in (one.options, None) if one.options else (None,):
+                made = torch.compile(one.function, backend=torch_backend.compile_fx, dynamic=False, options=options)
+                made(*one.make())
 
 
 def _network(setting: networks.Setting) -> None:

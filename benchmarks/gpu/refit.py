@@ -12,8 +12,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu.cases import SECTIONS
 from benchmarks.gpu.estimates import RATES, Fit, Seen, refit
+from benchmarks.gpu.sections import SECTIONS
 from taskmap.backend.cuda.driver import DeviceInfo
 from taskmap.ir.target import GpuTarget, cuda_target
 from taskmap.options import Options
@@ -42,7 +42,8 @@ def measured(out: Path) -> tuple[GpuTarget | None, list[Seen]]:
         record = json.loads(path.read_text(encoding="utf-8"))
         took = {row["name"]: row["timings"]["taskmap"]["median"]
                 for row in record["rows"] if row["right"] and "timings" in row}  # fmt: skip
-        seen += [Seen(case, took[case.name]) for case in cases() if case.name in took]
+        known = (case for case in cases() if case.strategy is None)  # the model estimates templates
+        seen += [Seen(case, took[case.name]) for case in known if case.name in took]
         if record["runs"] and "capability" in record["runs"][-1]:
             target = measured_target(record["runs"][-1])
     return target, seen

@@ -9,16 +9,18 @@ In reading order:
     steps        the steps as data; a tree is a spec and its steps
     checks, refusal    the conditions of the primitives, and the errors
     leaves       the instruction that does a spec
+    micro/       micro-kernels: leaves that a user writes
     show, picture    a tree as text and as a drawing
     ownership    the task mapping that a tree means
     lowering     a finished tree as a kernel
     emit, copies, pipeline    its statements: of products, of copies, of copies fetched ahead
-    grid, sums   the tiles of blocks, and the sums that workers share
+    blocks/      the tiles of blocks, the sums that workers share, and clusters
     specialize   warpgroups with different roles: one fetches, the others multiply
-    multicast    blocks of a cluster that fetch for each other
     stage_leaves    the elements of stages
     views        the place of an operand's part in its buffer
     barriers     barriers between accesses to shared memory
+    races        barriers that ``no_sync`` leaves out: proven races are refused
+    facts        what a finished tree shows: barriers, bytes, workers
 
 ``taskmap.decompose`` is the public interface. May import: everything in ``ir``; the
 interpreter only for the meaning of stages. After: Fireiron

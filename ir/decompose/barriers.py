@@ -20,12 +20,14 @@ from taskmap.ir.workers import THREAD
 @dataclass(slots=True)
 class Stages:
     """counts: the stages of buffers. offsets: indices of stages, each as the number of parts ahead of the one in use.
-    asynchronous: buffers that asynchronous copies fill. guarded: buffers whose stages mbarriers guard."""
+    asynchronous: buffers that asynchronous copies fill. guarded: buffers whose stages mbarriers guard. free: buffers
+    whose threads do not wait for each other, because the strategy says so (``no_sync``)."""
 
     counts: dict[ir.Buffer, int] = field(default_factory=dict)
     offsets: dict[ir.Expr, int] = field(default_factory=dict)
     asynchronous: set[ir.Buffer] = field(default_factory=set)
     guarded: set[ir.Buffer] = field(default_factory=set)
+    free: set[ir.Buffer] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,17 @@ def with_barriers(body: ir.Body, stages: Stages) -> ir.Body:
     return _Barriers(stages).body(body, frozenset())[0]
 
 
+def left_out(body: ir.Body, stages: Stages) -> list[ir.Buffer]:
+    """The buffers that lack a barrier because they are ``free``: in a body that has all others."""
+    count = _count(body)
+    missing = (b for b in stages.free if _count(with_barriers(body, replace(stages, free=stages.free - {b}))) > count)
+    return list(missing)
+
+
+def _count(body: ir.Body) -> int:
+    return sum(isinstance(s, ir.Barrier) for s in walk_stmts(body))
+
+
 @dataclass(frozen=True, slots=True)
 class _Barriers:
     stages: Stages
@@ -60,7 +73,7 @@ class _Barriers:
                 state = frozenset()
             new = frozenset(self.accesses(s))
             if not _is_wait(s) and any(self.meet(a, b) for a in state for b in new):
-                out.append(ir.Barrier())
+                out.append(ir.Barrier(getattr(s, "source", None)))
                 state = frozenset()
             if isinstance(s, ir.If) and _is_uniform(s.cond):
                 then, after = self.body(s.then, state)
@@ -99,7 +112,7 @@ class _Barriers:
         return frozenset(a if a.offset is None else replace(a, offset=a.offset - 1) for a in state)
 
     def meet(self, a: _Access, b: _Access) -> bool:
-        if a.buffer is not b.buffer or not (a.writes or b.writes):
+        if a.buffer is not b.buffer or not (a.writes or b.writes) or a.buffer in self.stages.free:
             return False
         if a.offset is None or b.offset is None:
             return True

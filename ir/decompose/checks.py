@@ -9,8 +9,9 @@ from typing import cast as typed
 
 from taskmap.ir.algebra.mapping import TaskMapping
 from taskmap.ir.construct import ceil_div, static_size
+from taskmap.ir.decompose.blocks.multicast import blocks_of_cluster, sharing
 from taskmap.ir.decompose.levels import HELD, SCOPE_NAMES, Level
-from taskmap.ir.decompose.multicast import blocks_of_cluster, sharing
+from taskmap.ir.decompose.micro.call import micro_kernel_of
 from taskmap.ir.decompose.ownership import with_leading_dims
 from taskmap.ir.decompose.refusal import refusal
 from taskmap.ir.decompose.steps import AccumulateStep, Cut, MoveStep, SplitStep, TileStep, Tree
@@ -329,7 +330,20 @@ def shared(tree: R, word: str) -> tuple[MoveStep, R]:
         raise refusal(word, tree, why, "Only copies in shared memory are refined.")
     if word.startswith(("prefetch", "asynchronous")) and step.how.root.kind != "move":
         raise refusal(word, tree, f"{step.name} is computed, not copied.", "Fetch its operands ahead instead.")
+    if word.startswith(("prefetch", "asynchronous")) and micro_kernel_of(step.how) is not None:
+        why = f"a micro-kernel copies {step.name}, and nothing is known of its loads."
+        raise refusal(word, tree, why, "Leave the copy to done(), or its stages out.")
     return step, tree
+
+
+def unsynchronised(tree: Tree, step: MoveStep) -> None:
+    """The copy is one that barriers could guard."""
+    if tree.root.kind == "move":
+        why = "a copy by way of shared memory exchanges elements between threads."
+        raise refusal("no_sync()", tree, why, "Only copies of a product's or a stage's operands leave barriers out.")
+    if any(isinstance(s, TileStep) and s.fetched for s in tree.steps) and step.stages > 1:
+        why = f"mbarriers, not barriers, guard the stages of {step.name}, which a warpgroup fetches."
+        raise refusal("no_sync()", tree, why, "Leave it out.")
 
 
 def prefetch(tree: Tree, stages: Any) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from taskmap.ir import nodes as ir
 from taskmap.ir.algebra.digits import DigitMap
@@ -13,6 +13,7 @@ from taskmap.ir.algebra.quotient import quotient
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import ceil_div, static_size
 from taskmap.ir.decompose.levels import HELD, Level
+from taskmap.ir.decompose.micro.call import call, micro_kernel_of
 from taskmap.ir.decompose.ownership import elements_of, without_dims
 from taskmap.ir.decompose.refusal import refusal
 from taskmap.ir.decompose.spec import Spec
@@ -20,6 +21,7 @@ from taskmap.ir.decompose.steps import Cut, DoneStep, MoveStep, Step, TileStep, 
 from taskmap.ir.decompose.views import OperandView
 from taskmap.ir.lower.flatten import strides_of
 from taskmap.ir.lower.opaque import matrix_in_memory
+from taskmap.ir.source import SourceLocation
 from taskmap.ir.workers import THREAD
 
 _WIDEST = 16
@@ -28,11 +30,13 @@ _ALONE = (Level.THREAD, Level.CORE, Level.LANES)
 
 @dataclass(frozen=True, slots=True)
 class CopyEmitter:
-    """Writes copies by ``threads`` threads of a block, which number themselves by ``thread``; 0 on a CPU."""
+    """Writes copies by ``threads`` threads of a block, which number themselves by ``thread``; 0 on a CPU. marks: the
+    sources of statements, by the ids of steps."""
 
     b: Builder
     threads: int
     thread: ir.Expr = THREAD
+    marks: Mapping[int, SourceLocation] = field(default_factory=dict)
 
     def copy(self, step: MoveStep, src: OperandView, dst: OperandView) -> None:
         """The copy of a move."""
@@ -44,8 +48,12 @@ class CopyEmitter:
 
     def through(self, tree: Tree, src: OperandView, dst: OperandView, *, asynchronous: bool = False) -> None:
         """A copy as its tree says."""
+        self.b.source = self.marks.get(id(tree.steps[0]), self.b.source)
         if tree.root.level in _ALONE or not self.threads:
             self.alone(tree, 0, src, dst)
+            return
+        if micro_kernel_of(tree) is not None:
+            self.called(tree, tree.steps[-1], src, dst)
             return
         found = next((n for n, s in enumerate(tree.steps) if isinstance(s, MoveStep)), None)
         if found is not None:
@@ -117,7 +125,10 @@ class CopyEmitter:
         """A copy by one worker: loops over its tiles."""
         step = tree.steps[n]
         if isinstance(step, DoneStep):
-            self.pieces(step.before, src, dst)
+            if micro_kernel_of(tree) is not None:
+                self.called(tree, step, src, dst)
+            else:
+                self.pieces(step.before, src, dst)
             return
         if not isinstance(step, TileStep) or step.level is not None:
             raise refusal(
@@ -129,6 +140,13 @@ class CopyEmitter:
         with self.b.grid(order, counts, ir.LoopKind.UNROLLED) as at:
             where = {a: (cuts[a], i, True) for a, i in zip(order, at, strict=True)}
             self.alone(tree, n + 1, src.tile(where), dst.tile(where))
+
+    def called(self, tree: Tree, step: Step, src: OperandView, dst: OperandView) -> None:
+        """A copy by a micro-kernel."""
+        if not isinstance(step, DoneStep) or (len(tree.steps) > 1 and tree.root.level not in _ALONE):
+            why = "several workers share the tiles of a copy, and its leaf is a micro-kernel."
+            raise refusal("kernel()", tree, why, "Give the whole copy to the micro-kernel.", where=step.source)
+        call(self.b, tree, step, {"src": src, "dst": dst})
 
     def pieces(self, spec: Spec, src: OperandView, dst: OperandView) -> None:
         """One worker's own copy: a Move for each rectangular piece."""

@@ -11,19 +11,22 @@ DoneStep                the instruction, or a spec for lowering
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from taskmap.ir import nodes as ir
 from taskmap.ir.algebra.layout import row_major
 from taskmap.ir.algebra.register_tile import is_in_order
 from taskmap.ir.builder import Builder
-from taskmap.ir.construct import as_expr, call, cast, ceil_div, const, eq, index, product, select, static_size
+from taskmap.ir.construct import as_expr, cast, ceil_div, const, eq, index, product, select, static_size
+from taskmap.ir.construct import call as apply
 from taskmap.ir.decompose.barriers import Stages
+from taskmap.ir.decompose.blocks.grid import Grid, unravel
+from taskmap.ir.decompose.blocks.multicast import counts_of
+from taskmap.ir.decompose.blocks.sums import SharedReduction, SumSegment, share_of
 from taskmap.ir.decompose.copies import CopyEmitter, layout_of, strides_in_shared
-from taskmap.ir.decompose.grid import Grid, unravel
 from taskmap.ir.decompose.levels import HELD, Level
-from taskmap.ir.decompose.multicast import counts_of
+from taskmap.ir.decompose.micro.call import call, micro_kernel_of
 from taskmap.ir.decompose.ownership import owner_of, without_dims
 from taskmap.ir.decompose.pipeline import pipelined, steps_of_pipeline
 from taskmap.ir.decompose.refusal import refusal
@@ -32,10 +35,10 @@ from taskmap.ir.decompose.specialize import Ring, multiplied, specialized, warpg
 from taskmap.ir.decompose.stage_leaves import POSITIONS, StageLeaf, check_holders, views_of_part
 from taskmap.ir.decompose.stage_spec import StageSpec
 from taskmap.ir.decompose.steps import AccumulateStep, Cut, DoneStep, MoveStep, SplitStep, Step, TileStep, Tree
-from taskmap.ir.decompose.sums import SharedReduction, SumSegment, share_of
 from taskmap.ir.decompose.views import OperandView
 from taskmap.ir.isa.entry import Place
 from taskmap.ir.isa.table import instruction_named
+from taskmap.ir.source import SourceLocation
 from taskmap.ir.types import f32, f64, i32
 from taskmap.ir.workers import BLOCKS, THREAD
 
@@ -45,7 +48,8 @@ Views = dict[str, OperandView]
 @dataclass(slots=True)
 class Emitter:
     """Writes the kernel of one tree. threads: of a block; 0 on a CPU. stages: what the barriers know of stages.
-    layouts: of fragments in memory, 0 by rows, 1 by columns. ring: of stages that a warpgroup fills."""
+    layouts: of fragments in memory, 0 by rows, 1 by columns. ring: of stages that a warpgroup fills. marks: the
+    sources of statements, by the ids of steps. unsynchronised: the number of the step of each copy without barriers."""
 
     b: Builder
     tree: Tree
@@ -57,15 +61,23 @@ class Emitter:
     stages: Stages = field(default_factory=Stages)
     layouts: dict[ir.Buffer, int] = field(default_factory=dict)
     ring: Ring | None = None
+    marks: Mapping[int, SourceLocation] = field(default_factory=dict)
+    unsynchronised: dict[ir.Buffer, int] = field(default_factory=dict)
 
     @property
     def copies(self) -> CopyEmitter:
         """Writes the copies."""
-        return CopyEmitter(self.b, self.threads)
+        return CopyEmitter(self.b, self.threads, marks=self.marks)
 
     def step(self, n: int, views: Views) -> None:
         """The steps from number ``n`` on, with the operands at ``views``."""
-        step = self.tree.steps[n]
+        before, step = self.b.source, self.tree.steps[n]
+        self.b.source = self.marks.get(id(step), before)
+        self.emitted(n, step, views)
+        self.b.source = before
+
+    def emitted(self, n: int, step: Step, views: Views) -> None:
+        """Step number ``n`` and those after it."""
         if isinstance(step, TileStep) and step.level in (Level.BLOCK, Level.CLUSTER):
             self.blocks(n, step, views)
         elif isinstance(step, TileStep):
@@ -81,7 +93,7 @@ class Emitter:
         elif isinstance(step, MoveStep):
             placed = self.place(n, step)
             if isinstance(step.how.root, StageSpec):
-                inner = Emitter(self.b, step.how, self.threads, stages=self.stages)
+                inner = Emitter(self.b, step.how, self.threads, stages=self.stages, marks=self.marks)
                 operand = step.before.operand(step.name)
                 assert operand is not None
                 if placed.is_distributed:
@@ -96,6 +108,10 @@ class Emitter:
             self.accumulate(n, step, views)
         else:
             self.leaf(step, views)
+
+    def mark(self, tree: Tree) -> None:
+        """The next statements belong to a tree of a step."""
+        self.b.source = self.marks.get(id(tree.steps[0]), self.b.source)
 
     # Loops
 
@@ -217,6 +233,9 @@ class Emitter:
         )
         if lead:
             self.stages.counts[buffer] = step.stages
+        if not step.synchronised:
+            self.stages.free.add(buffer)
+            self.unsynchronised[buffer] = n
         return OperandView.whole(buffer, operand.axes, present, [index(0)] * len(lead))
 
     def registers(self, name: str, steps: Sequence[Step], spec: Spec, operand: Operand) -> OperandView:
@@ -224,11 +243,14 @@ class Emitter:
         shape, present = self.dims(spec, operand)
         owner = owner_of(steps, spec, operand) if self.threads else None
         shared = any(isinstance(s, TileStep) and s.parts > 1 for s in self.tree.steps)
-        if owner is not None and (owner.num_workers == 1 or is_in_order(owner)) and not shared:
+        own = micro_kernel_of(self.tree)
+        text = own is not None and own.written is not None  # it takes neighbouring registers, and in C addresses
+        if owner is not None and (owner.num_workers == 1 or is_in_order(owner)) and not shared and not text:
             owner = None
         if owner is not None:
             owner = without_dims(owner, [d for d, there in enumerate(present) if not there])
         scope = operand.scope if self.threads or operand.scope is not ir.Scope.FRAGMENT else ir.Scope.REGISTER
+        scope = ir.Scope.LOCAL if text and not self.threads else scope
         buffer = self.b.allocate(name, operand.dtype, shape, scope, owner=owner)
         return OperandView.whole(buffer, operand.axes, present)
 
@@ -246,6 +268,7 @@ class Emitter:
         assert operand is not None
         total = self.registers("total", self.tree.steps[n + 1 :], step.after, operand)
         self.copies.check_holders(step.init, total)
+        self.mark(step.init)
         value = getattr(step.init.root, "value", 0.0)
         first = as_expr(int(value) if operand.dtype.is_int else value, operand.dtype)
         parts = SharedReduction(self.b, self.tree, self.threads, self.synchronise, self.workspace, self.counters)
@@ -262,6 +285,7 @@ class Emitter:
         self.step(n + 1, {**views, name: total})
         # Every lane of a warp has the sum, and one of them stores it.
         alike = self.threads and isinstance(step.before, StageSpec) and self.tree.spec.level is Level.WARP
+        self.mark(step.store)
         parts.of_warps(total)
         with parts.of_blocks(total, self.grid), self.b.when(eq(THREAD % Level.WARP.threads, 0) if alike else True):
             self.copies.through(step.store, total, views[name])
@@ -284,6 +308,11 @@ class Emitter:
             return
         if spec.kind == "move":
             self.copies.through(Tree(spec, (step,)), views["src"], views["dst"])
+            return
+        if step.by is not None and step.by.twin is not None:
+            held = {o.name: views[o.name] for o in spec.operands}
+            held |= {} if self.threads else {o.name: self.held(spec, o, held[o.name], step) for o in spec.operands}
+            call(self.b, self.tree, step, held)
             return
         if spec.level is Level.QUAD_PAIR:
             spec = self.tree.steps[-2].before
@@ -316,7 +345,7 @@ class Emitter:
             where = c.element(at)
             total = c.buffer[where]
             fused = self.threads and dtype in (f32, f64)
-            self.b.store(c.buffer, where, call("fma", x, y, total) if fused else total + x * y)
+            self.b.store(c.buffer, where, apply("fma", x, y, total) if fused else total + x * y)
 
     def held(self, spec: Spec, operand: Operand, view: OperandView, step: DoneStep) -> OperandView:
         """The operand; by way of a copy if it is computed, or ends: elements beyond the end are 0."""

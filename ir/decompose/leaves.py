@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from taskmap.ir.construct import static_size
 from taskmap.ir.decompose.levels import HELD, SCOPE_NAMES, Level
+from taskmap.ir.decompose.micro.kernel import MicroKernel
 from taskmap.ir.decompose.spec import Spec
 from taskmap.ir.decompose.steps import TileStep, Tree
 from taskmap.ir.expressions import Scope
@@ -23,9 +24,12 @@ class Leaf:
     way_out: str = ""
 
 
-def leaf_of(tree: Tree) -> Leaf:
-    """The instruction for the spec that is left, as far as it must be known before lowering: it determines owners."""
+def leaf_of(tree: Tree, given: object = None) -> Leaf:
+    """The instruction for the spec that is left, as far as it must be known before lowering: it determines owners.
+    given: a micro-kernel that performs it."""
     spec = tree.spec
+    if given is not None:
+        return _given(spec, given)
     if spec.level in (Level.KERNEL, Level.CLUSTER):
         return Leaf(why=f"no instruction is executed by a whole {spec.level.value.lower()}.", way_out=_TO_WORKERS)
     if any(static_size(n) is None for _, n in spec.extents):
@@ -36,6 +40,15 @@ def leaf_of(tree: Tree) -> Leaf:
     return Leaf(why=why, way_out=way_out)
 
 
+def _given(spec: Spec, given: object) -> Leaf:
+    if not isinstance(given, MicroKernel):
+        what = getattr(given, "__name__", f"{given!r}")
+        return Leaf(why=f"{what} is not a micro-kernel.", way_out="Make one by micro_kernel(how, does, level, ...).")
+    why = given.why_not(spec)
+    return Leaf(why=why, way_out=_OTHER) if why else Leaf(given.instruction)
+
+
+_OTHER = "Decompose the spec to that one, or define a micro-kernel for this one."
 IN_REGISTERS = "Sum in registers: .accumulate_in(REGISTER) before the sum is split."
 _TO_WORKERS = "Give its tiles to workers: .tile(...).to(BLOCK), or .to(CORE) on a CPU."
 

@@ -17,14 +17,19 @@ from taskmap.ir.decompose.barriers import with_barriers
 from taskmap.ir.decompose.emit import Emitter
 from taskmap.ir.decompose.levels import Level
 from taskmap.ir.decompose.ownership import block_threads
+from taskmap.ir.decompose.races import undecided
 from taskmap.ir.decompose.refusal import refusal
+from taskmap.ir.decompose.show import tree_rows
 from taskmap.ir.decompose.specialize import FETCHING
 from taskmap.ir.decompose.stage_leaves import with_positions
 from taskmap.ir.decompose.steps import AccumulateStep, MoveStep, Step, TileStep, Tree
 from taskmap.ir.decompose.views import OperandView
 from taskmap.ir.lower.flatten import span
+from taskmap.ir.source import SourceLocation
 from taskmap.ir.visit import walk_exprs, walk_stmts
 
+ROWS = "row"
+"""The file of the marks of statements, whose lines are rows of the printed tree."""
 _SHARED_BYTES = 227 << 10
 _REGISTERS, _REGISTERS_OF_BLOCK = 255, 1 << 16
 
@@ -36,9 +41,34 @@ def kernel_of(tree: Tree, name: str, sizes: Mapping[str, int]) -> ir.Kernel:
     return kernel_on(tree, name, buffers)
 
 
-def kernel_on(tree: Tree, name: str, buffers: Mapping[str, ir.Buffer], computed: Collection[str] = ()) -> ir.Kernel:
+def kernel_on(
+    tree: Tree, name: str, buffers: Mapping[str, ir.Buffer], computed: Collection[str] = (), *, marked: bool = False
+) -> ir.Kernel:
     """The kernel of a finished tree on given buffers, by the names of its operands. Those that are ``computed`` are in
-    no memory: the kernel reads and writes them by Moves alone, for which prologues and epilogues take their place."""
+    no memory: the kernel reads and writes them by Moves alone, for which prologues and epilogues take their place.
+    marked: the sources of statements are rows of the printed tree."""
+    return _emitted(tree, name, buffers, computed, marks_of(tree) if marked else {})[0]
+
+
+def marked_kernel(tree: Tree) -> tuple[ir.Kernel, dict[int, str]]:
+    """The kernel of a finished tree, each statement marked with its row of the printed tree; and by rows the copies
+    whose barriers are left out although nobody knows whether threads meet, with the reasons."""
+    buffers = {o.name: ir.Buffer(o.name, o.dtype, shape, strides=o.strides) for o, shape in tree.root.parameters()}
+    marks = marks_of(tree)
+    kernel, unordered = _emitted(tree, "", buffers, (), marks)
+    return kernel, {marks[id(tree.steps[number])].line: why for number, why in unordered.items()}
+
+
+def marks_of(tree: Tree) -> dict[int, SourceLocation]:
+    """The sources of statements by the ids of steps: the rows of the printed tree."""
+    rows = enumerate(step for step, _ in tree_rows(tree))
+    return {id(step): SourceLocation(ROWS, row) for row, step in rows if step is not None}
+
+
+def _emitted(
+    tree: Tree, name: str, buffers: Mapping[str, ir.Buffer], computed: Collection[str],
+    marks: Mapping[int, SourceLocation],
+) -> tuple[ir.Kernel, dict[int, str]]:  # fmt: skip
     if not tree.is_done:
         raise refusal("kernel()", tree, f"{tree.spec} is left to decompose.", "End the tree with .done().")
     if not any(isinstance(s, TileStep) and s.level in (Level.BLOCK, Level.CORE) for s in tree.steps):
@@ -50,15 +80,17 @@ def kernel_on(tree: Tree, name: str, buffers: Mapping[str, ir.Buffer], computed:
     }
     views |= with_positions(root, buffers[root.written])
     b, threads = Builder(), block_threads(tree)
-    emitter = Emitter(b, tree, threads)
+    emitter = Emitter(b, tree, threads, marks=marks)
     emitter.step(0, views)
     body = with_barriers(b.body(), emitter.stages) if threads else b.body()
+    free = emitter.unsynchronised
+    unordered = undecided(tree, body, emitter.stages, free, threads) if free else {}
     kernel = ir.Kernel(
         name or root.kind, tuple(buffers.values()), (buffers[root.written],), tuple(_dims(buffers.values())), body,
         _launch(emitter) if threads else None, str(root),
     )  # fmt: skip
     _check_memory(tree, kernel)
-    return kernel
+    return kernel, unordered
 
 
 def _launch(emitter: Emitter) -> ir.GpuLaunch:
@@ -106,7 +138,7 @@ def _step(step: Step, values: Mapping[ir.Var, ir.Expr]) -> Step:
 
 def _check_memory(tree: Tree, kernel: ir.Kernel) -> None:
     allocated = [s.buffer for s in walk_stmts(kernel.body) if isinstance(s, ir.Allocate)]
-    shared = {b.name: _bytes(b) for b in allocated if b.scope is ir.Scope.SHARED}
+    shared = {b.name: bytes_of(b) for b in allocated if b.scope is ir.Scope.SHARED}
     if sum(shared.values()) > _SHARED_BYTES:
         parts = ", ".join(f"{n} for {name}" for name, n in shared.items())
         raise refusal(
@@ -115,7 +147,7 @@ def _check_memory(tree: Tree, kernel: ir.Kernel) -> None:
         )  # fmt: skip
     if kernel.launch is None:
         return
-    held = {b.name: _registers(b) for b in allocated if b.scope is ir.Scope.REGISTER}
+    held = {b.name: registers_of(b) for b in allocated if b.scope is ir.Scope.REGISTER}
     if sum(held.values()) > _REGISTERS:
         parts = ", ".join(f"{n} for {name}" for name, n in held.items())
         raise refusal(
@@ -128,11 +160,12 @@ def _check_memory(tree: Tree, kernel: ir.Kernel) -> None:
         raise refusal("kernel()", tree, why, "Choose smaller tiles of blocks.")
 
 
-def _bytes(b: ir.Buffer) -> int:
+def bytes_of(b: ir.Buffer) -> int:
+    """The bytes of a buffer's storage."""
     return int(static_size(span(b)) or 0) * b.dtype.bytes
 
 
-def _registers(b: ir.Buffer) -> int:
+def registers_of(b: ir.Buffer) -> int:
     """The 32-bit registers of one thread."""
-    slots = b.owner.num_slots if b.owner is not None else _bytes(b) // b.dtype.bytes
+    slots = b.owner.num_slots if b.owner is not None else bytes_of(b) // b.dtype.bytes
     return -(-slots * b.dtype.bytes // 4)

@@ -91,11 +91,11 @@ def _leaf(step: Step, spec: Spec, operand: Operand) -> TaskMapping:
     by = step.by if isinstance(step, DoneStep) else None
     if by is None and spec.kind in ("compute", "reduce") and spec.level.threads > 1:
         return of_axes(spec, operand, share_elements(spec, spec.level.threads))
-    if by is None:
-        return repeat(*shape)
     number = [o.name for o in spec.operands].index(operand.name)
-    owner = (by.owner_a, by.owner_b, by.owner_c)[number]
-    assert owner is not None
+    owner = None if by is None else (by.owner_a, by.owner_b, by.owner_c)[number]
+    if owner is None:
+        assert by is None or by.twin is not None
+        return repeat(*shape)
     return with_leading_dims(owner, len(shape) - len(owner.task_shape))
 
 
@@ -175,6 +175,10 @@ def copy_mapping(step: MoveStep, threads: int) -> TaskMapping:
     assert shape is not None
     level = step.how.root.level
     count = level.threads or threads
+    leaf = step.how.steps[-1]
+    if isinstance(leaf, DoneStep) and leaf.by is not None and leaf.by.twin is not None and level.threads != 1:
+        why = f"{step.name} is copied by a micro-kernel, and nobody knows which of its threads copies which element."
+        raise refusal("mapping", step.how, why, "Leave the copy to done().", where=step.source)
     if step.by is not None:
         return in_elements(step.by, shape)
     return elements_of(step.how, step.how.root.operands[0].dtype.bytes, count)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import linecache
 import os
+import re
 import sys
 
 from taskmap.ir.decompose.show import show
@@ -12,7 +13,7 @@ from taskmap.ir.errors import ScheduleError
 from taskmap.ir.source import SourceLocation
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
-_OURS = (_HERE, os.path.join(os.path.dirname(_HERE), "util"))
+_OURS = (_HERE, os.path.join(_HERE, "micro"), os.path.join(os.path.dirname(_HERE), "util"))
 
 
 def users_line(word: str) -> SourceLocation | None:
@@ -23,9 +24,9 @@ def users_line(word: str) -> SourceLocation | None:
             return None
         frame = frame.f_back
     text = linecache.getline(frame.f_code.co_filename, frame.f_lineno).rstrip("\n")
-    found = text.find(f".{word}(")
-    column = found + 1 if found >= 0 else len(text) - len(text.lstrip())
-    end = column + len(word) if found >= 0 else None
+    used = re.search(rf"\.{word}\(", text) or re.search(rf"(?<!\w){word}\(", text)
+    column = text.index(word, used.start()) if used else len(text) - len(text.lstrip())
+    end = column + len(word) if used else None
     return SourceLocation(frame.f_code.co_filename, frame.f_lineno, column, end, text)
 
 

@@ -17,10 +17,10 @@ from taskmap.ir import nodes as ir
 from taskmap.ir.algebra.layout import row_major
 from taskmap.ir.builder import Builder, region
 from taskmap.ir.construct import as_expr, cast, const, eq, index, load, static_size
+from taskmap.ir.decompose.blocks.grid import Grid
+from taskmap.ir.decompose.blocks.multicast import ClusterPartition, blocks_of_cluster, partition_of
 from taskmap.ir.decompose.copies import CopyEmitter
-from taskmap.ir.decompose.grid import Grid
 from taskmap.ir.decompose.levels import Level
-from taskmap.ir.decompose.multicast import ClusterPartition, blocks_of_cluster, partition_of
 from taskmap.ir.decompose.pipeline import Steps
 from taskmap.ir.decompose.refusal import refusal
 from taskmap.ir.decompose.steps import AccumulateStep, MoveStep, SplitStep, TileStep, Tree

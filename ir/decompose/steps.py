@@ -17,6 +17,7 @@ from taskmap.ir.decompose.levels import Level
 from taskmap.ir.decompose.spec import Spec
 from taskmap.ir.expressions import Scope
 from taskmap.ir.isa.entry import Instruction
+from taskmap.ir.isa.specs import MicroKernelSpec
 from taskmap.ir.source import SourceLocation
 
 
@@ -97,7 +98,8 @@ class MoveStep(_Step):
 
     pad: unused elements after each line. by_columns: lines are columns. swizzle: (bits, base, shift) of a Layout.
     stages: buffers, of which all but one are filled ahead. asynchronous: with cp.async where rows are aligned.
-    multicast: blocks of a cluster that use the same part fetch it together.
+    multicast: blocks of a cluster that use the same part fetch it together. synchronised: barriers stand between the
+    threads that write the copy and those that read it.
     """
 
     name: str
@@ -110,6 +112,7 @@ class MoveStep(_Step):
     stages: int = 1
     asynchronous: bool = False
     multicast: bool = False
+    synchronised: bool = True
 
     def __str__(self) -> str:
         parts = [f".move({self.name!r}, {self.scope.name}{f', by={self.by}' if self.by else ''})"]
@@ -118,7 +121,8 @@ class MoveStep(_Step):
         parts += [f".swizzle{self.swizzle}"] if self.swizzle else []
         parts += [f".prefetch({self.stages})"] if self.stages > 1 else []
         parts += [".asynchronous()"] if self.asynchronous else []
-        return "".join([*parts, ".multicast(CLUSTER)" if self.multicast else ""])
+        parts += [".multicast(CLUSTER)"] if self.multicast else []
+        return "".join([*parts, "" if self.synchronised else ".no_sync()"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +146,8 @@ class DoneStep(_Step):
     mapping: TaskMapping | None = None
 
     def __str__(self) -> str:
+        if self.by is not None and isinstance(self.by.spec, MicroKernelSpec):
+            return f".done({self.by.spec.name})"
         given = f"by={self.mapping}" if self.mapping else ""
         return f".done({given}){f'   {self.by.name}' if self.by else ''}"
 

@@ -19,6 +19,7 @@ from taskmap.ir.construct import static_size
 from taskmap.ir.decompose import checks
 from taskmap.ir.decompose.leaves import leaf_of
 from taskmap.ir.decompose.levels import Level
+from taskmap.ir.decompose.micro.kernel import MicroKernel
 from taskmap.ir.decompose.ownership import mapping_of
 from taskmap.ir.decompose.picture import svg_of
 from taskmap.ir.decompose.refusal import refusal, users_line
@@ -31,8 +32,10 @@ from taskmap.ir.util.lazy import lazily
 
 # Lowering knows the kinds of specs, which have these primitives.
 if TYPE_CHECKING:
+    from taskmap.ir.decompose.facts import facts_of as _facts_of
     from taskmap.ir.decompose.lowering import kernel_of as _kernel_of
 else:
+    _facts_of = lazily("taskmap.ir.decompose.facts", "facts_of")
     _kernel_of = lazily("taskmap.ir.decompose.lowering", "kernel_of")
 P = ParamSpec("P")
 Size = int | tuple[int, int]
@@ -147,24 +150,30 @@ class Primitives:
         """strategy(tree, ...): a part of a decomposition that has a name."""
         return strategy(self._tree(), *args, **options)
 
-    def done(self, *, by: TaskMapping | None = None) -> Strategy:
-        """The spec is what one instruction does, or loops of instructions that lowering chooses.
+    def done(self, leaf: MicroKernel | None = None, *, by: TaskMapping | None = None) -> Strategy:
+        """The spec is what one instruction does, or loops of instructions that lowering chooses; or ``leaf``, a
+        micro-kernel (``micro_kernel``), performs it.
 
         MatMul(16, 8, 16)(RF,RF,RF)(Warp).done()   ->  mma_m16n8k16
         MatMul(1, 1, 1)(RF,RF,RF)(Thread).done()   ->  a multiply-add
         Move(...)(Block).done()                    ->  a copy shared out among the threads of the block
+        MatMul(8, 8, 1)(RF,RF,RF)(Thread).done(outer)   ->  the statements of outer
 
         by: of a copy, or of element-wise work, a mapping whose tasks are equal chunks, on the threads of the level; a
         chunk's neighbours are one vector where all of them exist.
         """
         tree = self._tree()
-        checks.unfinished(tree, "done()")
+        word = "done()" if leaf is None else f"done({getattr(leaf, 'name', '...')})"
+        checks.unfinished(tree, word)
+        if by is not None and leaf is not None:
+            why = "it is given both a micro-kernel and a mapping, and the micro-kernel divides the work."
+            raise refusal(word, tree, why, "Give one of them.")
         if by is not None:
             checks.mapping_of_leaf(tree, by)
-        leaf = leaf_of(tree)
-        if leaf.why:
-            raise refusal("done()", tree, leaf.why, leaf.way_out)
-        return tree._after(DoneStep(tree.spec, tree.spec, users_line("done"), leaf.by, by))
+        found = leaf_of(tree, leaf)
+        if found.why:
+            raise refusal(word, tree, found.why, found.way_out)
+        return tree._after(DoneStep(tree.spec, tree.spec, users_line("done"), found.by, by))
 
     # Refinements of the step before
 
@@ -270,6 +279,18 @@ class Primitives:
         checks.multicast(tree, step, workers, word)
         return tree._refined(replace(step, multicast=True))
 
+    def no_sync(self) -> Strategy:
+        """No barriers for this copy in shared memory, because each thread reads only what it has copied.
+
+        .move("a", SHARED).no_sync()    ->  no barrier between the threads that write a's copy and those that read it
+
+        ``kernel`` refuses it where two threads provably share bytes that one of them writes. Where that is not known,
+        the printed tree says so, and the simulator's check for races decides.
+        """
+        step, tree = checks.shared(self._tree(), "no_sync()")
+        checks.unsynchronised(tree, step)
+        return tree._refined(replace(step, synchronised=False))
+
     # Results
 
     def mapping(self, operand: str) -> TaskMapping:
@@ -307,7 +328,8 @@ class Strategy(Tree, Primitives):
         return replace(self, steps=(*self.steps[:-1], step))
 
     def __str__(self) -> str:
-        return show(self)
+        """The tree; a finished one with the barriers, the memory and the workers of its kernel."""
+        return show(self, *_facts_of(self)) if self.is_done else show(self)
 
     __repr__ = __str__
 

@@ -30,6 +30,7 @@ from taskmap.ir.interp.operands import BlockContext
 from taskmap.ir.interp.scheduler import Collective, SyncPoint, ThreadBlock
 from taskmap.ir.interp.warp_ops import exchanged, value_alone
 from taskmap.ir.isa.specs import BarrierSpec, MbarrierSpec
+from taskmap.ir.lower.twins import inlined
 from taskmap.ir.printer import print_body
 from taskmap.ir.visit import children, stmt_exprs, walk_exprs, walk_stmts
 from taskmap.ir.workers import BLOCKS, MULTIPROCESSORS, THREAD
@@ -59,7 +60,7 @@ def interpret(
     if missing:
         raise InputError(f"kernel {kernel.name!r} is run without {', '.join(missing)}")
     with np.errstate(all="ignore"):
-        return _Machine(kernel, dict(dims or {}), seed).run(arrays)
+        return _Machine(inlined(kernel, texts=True), dict(dims or {}), seed).run(arrays)
 
 
 class _Machine:

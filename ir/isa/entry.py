@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 from taskmap.ir.algebra.mapping import TaskMapping
 from taskmap.ir.errors import InputError
@@ -123,6 +125,15 @@ class Parameter:
         return f"{self.name} in {self.place.value}"
 
 
+@dataclass(frozen=True, slots=True)
+class FunctionText:
+    """The function of an instruction that a user wrote. language: "c", "cuda" or "ptx". body: the text inside it, where
+    the instruction's parameters have their names; of PTX, ``$name`` stands for a parameter."""
+
+    language: str
+    body: str
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Instruction:
     """One entry of the table, equal only to itself.
@@ -142,6 +153,9 @@ class Instruction:
     completes: the mechanism that signals the completion of an asynchronous instruction: "cp_async", "bulk" or "wgmma"
     for groups, "mbarrier"; "" for a synchronous one. opaque: the ISA does not document which element a slot of a
     fragment holds, so the owners here are our own choice, and only instructions of the family may touch the fragment.
+
+    written, twin: of a micro-kernel, which a user wrote. written: its text; None if it is a script function. twin:
+    ``twin(operands, threads)`` gives statements that do the same; ``threads`` is the size of the block, 0 on a CPU.
     """
 
     name: str
@@ -158,6 +172,8 @@ class Instruction:
     result: DType | str | None = None
     completes: str = ""
     opaque: bool = False
+    written: FunctionText | None = None
+    twin: Callable[..., Any] | None = field(default=None, compare=False, repr=False)
 
     @property
     def work(self) -> int:

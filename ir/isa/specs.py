@@ -4,7 +4,7 @@
     data          MoveSpec CachedMoveSpec MatrixMoveSpec FragmentMoveSpec TileMoveSpec TileZeroSpec AsyncCopySpec
                   BulkCopySpec TensorMoveSpec PrefetchSpec
     order         BarrierSpec MbarrierSpec FenceSpec GroupSpec GridSpec
-    the rest      DescriptorSpec PeerSpec RegisterLimitSpec RegisterHoldSpec TileStateSpec
+    the rest      DescriptorSpec PeerSpec RegisterLimitSpec RegisterHoldSpec TileStateSpec MicroKernelSpec
 
 The values and data specs have a meaning in numpy (``taskmap.ir.interp.instructions``). Source for the GPU instructions:
 NVIDIA, "Parallel Thread Execution ISA", version 9.0.
@@ -386,6 +386,19 @@ class TileStateSpec:
         return f"{self.action} the tile registers"
 
 
+@dataclass(frozen=True, slots=True)
+class MicroKernelSpec:
+    """The work of a user's micro-kernel: its name, and the spec that it performs, as text. counted: its twin does what
+    it does, step by step; otherwise only the result is the same, and its cost is unknown without a GPU."""
+
+    name: str
+    does: str
+    counted: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.does} by {self.name}"
+
+
 Spec = (
     MatMulSpec
     | MoveSpec
@@ -414,5 +427,6 @@ Spec = (
     | RegisterLimitSpec
     | RegisterHoldSpec
     | TileStateSpec
+    | MicroKernelSpec
 )
 """The operation of an instruction."""

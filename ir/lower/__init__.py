@@ -4,6 +4,7 @@ In reading order:
 
     pipeline, gpu     the two lists of passes, for CPUs and for GPUs
     conditions        the checks that passes require and ensure
+    twins             micro-kernels of users as statements
     provenance        mappings recorded in the kernel's note
     specs_gpu         Move and MatMul across threads become instructions
     opaque            copies of opaque fragments

@@ -13,6 +13,7 @@ from taskmap.ir.lower.registers import SpillRegisters, WidenRegisters
 from taskmap.ir.lower.sides import SplitSides
 from taskmap.ir.lower.specs_cpu import PORTABLE, LowerSpecs
 from taskmap.ir.lower.tidy import Tidy, Unroll
+from taskmap.ir.lower.twins import inlined
 from taskmap.ir.lower.vectorize import Vectorize
 from taskmap.ir.nodes import Kernel
 from taskmap.ir.passes import Observer, both, run_pipeline
@@ -76,6 +77,7 @@ def lower(
     Raises LoweringError if a pass cannot preserve the kernel's semantics, and VerifyError.
     """
     passes = pipeline(target, table)
+    kernel = inlined(kernel)
     if isinstance(target, GpuTarget):
         kernel = _on_multiprocessors(kernel, target.cores)
     if not verify:

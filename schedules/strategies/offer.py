@@ -84,27 +84,33 @@ class OfferedStrategy:
     def kernel(self, task: Task, target: Target) -> Kernel:
         """The kernel of a task, its anchor as the strategy says. Raises ScheduleError with the reason if it does not
         fit."""
+        tree, anchor = self.fitted(task, target)
+        return replace(_on_operands(tree, anchor, target), note=self.note)
+
+    def marked(self, task: Task, target: Target) -> tuple[Tree, Kernel]:
+        """The tree for a task, and its kernel, whose statements are marked with rows of the printed tree."""
+        tree, anchor = self.fitted(task, target)
+        return tree, replace(_on_operands(tree, anchor, target, marked=True), note=self.note)
+
+    def fitted(self, task: Task, target: Target) -> tuple[Tree, Product | StageAnchor]:
+        """The tree for a task, and the anchor that it computes."""
+        anchor: Product | StageAnchor
         if (spec := self.stage_spec) is not None:
             assert isinstance(self.given, Strategy)
             found = find_stages(task, spec)
             if not isinstance(found, StageAnchor):
                 raise self.refused(found or "its stages are not those of the group.")
-            return self.finished(specialised(self.given, found.sizes), found, target)
-        p = find_product(task)
-        if isinstance(p, str):
-            raise self.refused(f"{p}.")
-        tree = self.tree(p)
-        why = _why_not(tree, p)
+            tree, anchor, why = specialised(self.given, found.sizes), found, ""
+        else:
+            product = find_product(task)
+            if isinstance(product, str):
+                raise self.refused(f"{product}.")
+            tree, anchor = self.tree(product), product
+            why = _why_not(tree, product)
+        why = why or _why_no_target(tree, target)
         if why:
             raise self.refused(why)
-        return self.finished(tree, p, target)
-
-    def finished(self, tree: Tree, anchor: Product | StageAnchor, target: Target) -> Kernel:
-        """The kernel of a tree for an anchor that it computes."""
-        why = _why_no_target(tree, target)
-        if why:
-            raise self.refused(why)
-        return replace(_on_operands(tree, anchor, target), note=self.note)
+        return tree, anchor
 
     @property
     def stage_spec(self) -> StageSpec | None:
@@ -201,7 +207,7 @@ def _begins_neutral(step: Step) -> bool:
     return first is None or (isinstance(first, Init) and first.value == step.before.initial)
 
 
-def _on_operands(tree: Tree, p: Product | StageAnchor, target: Target) -> Kernel:
+def _on_operands(tree: Tree, p: Product | StageAnchor, target: Target, *, marked: bool = False) -> Kernel:
     """The kernel of a tree on the operands of an anchor. An operand that lies in memory unchanged is read there, unless
     the epilogue or another operand reads the same memory in another way."""
     task, result = p.task, p.result
@@ -214,7 +220,7 @@ def _on_operands(tree: Tree, p: Product | StageAnchor, target: Target) -> Kernel
             for f in p.operands
         }
         computed = {f.name for f in p.operands} - in_memory.keys()
-        kernel = kernel_on(tree, task.name, {**buffers, result.name: result}, {*computed, result.name})
+        kernel = kernel_on(tree, task.name, {**buffers, result.name: result}, {*computed, result.name}, marked=marked)
         reads = {buffers[f.name]: f.element for f in p.operands if f.name in computed}
         kernel = Fusion(task, target, reads, {result: p.store}).apply(kernel)
         read = _read(kernel)

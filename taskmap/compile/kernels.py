@@ -19,6 +19,7 @@ from taskmap.graph.passes.pack_classes import SizeClass, pack_class
 from taskmap.ir.analysis.key import kernel_key, task_key
 from taskmap.ir.errors import CodegenError, LoweringError, ScheduleError, TaskmapError
 from taskmap.ir.lower.pipeline import lower
+from taskmap.ir.lower.twins import inlined
 from taskmap.ir.nodes import Dim, Kernel, Var
 from taskmap.ir.passes import dump_each
 from taskmap.ir.printer import print_kernel
@@ -191,6 +192,7 @@ class Compile:
         if dump.wanted:
             write("scheduled", kernel)
         observe = dump_each(write) if dump.wanted else None
+        kernel = inlined(kernel, texts=session.options.target == "cuda-sim")
         lowered = lower(kernel, observe, session.target, verify=session.options.verify_passes)
         source = session.platform.generate(lowered)
         if group.once and isinstance(source, KernelSource):

@@ -11,6 +11,7 @@ Reading order:
     instructions    the instructions that a kernel names, checked against a target's
     arguments    checks the arguments of a call
     operands     torch tensors and numpy arrays as address, type, shape and strides
+    micro_kernels    the test of a micro-kernel against its spec
     simulate     taskmap.simulate: runs a GPU kernel with every access checked and counted
 
 It imports `ir` and `backend`, and of taskmap `options`, `targets`, `trust`, `tuning` and `util`.

@@ -23,6 +23,7 @@ from taskmap.backend.store.key import KernelSource
 from taskmap.backend.store.objects import KernelStore
 from taskmap.ir.errors import IndexOutOfRangeError, InputError, InvalidOptionError, UnsupportedError
 from taskmap.ir.lower.pipeline import lower
+from taskmap.ir.lower.twins import inlined
 from taskmap.ir.nodes import Kernel
 from taskmap.ir.passes import dump_each
 from taskmap.ir.printer import print_kernel
@@ -95,6 +96,7 @@ def _lowered(kernel: Kernel, options: Options, machine: Target, dump: Dump) -> K
         dump.write(f"{step}.txt", print_kernel(module))
 
     check_target(kernel, machine)
+    kernel = inlined(kernel, texts=options.target == "cuda-sim")
     return lower(kernel, dump_each(write) if dump.wanted else None, machine, verify=options.verify_passes)
 
 

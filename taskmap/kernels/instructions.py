@@ -19,6 +19,7 @@ def check_target(kernel: Kernel, target: Target) -> None:
     """Raises ScheduleError for what the target does not have, and a strategy or a script chose: an instruction,
     clusters, or as much shared memory."""
     if target.kind != "cuda":
+        _check_instructions(kernel, target)
         return
     cluster = kernel.launch.cluster if kernel.launch else ()
     if cluster and target.capability < _CLUSTERS:

@@ -26,6 +26,7 @@ from taskmap.backend.store.objects import KernelStore
 from taskmap.ir.errors import InputError
 from taskmap.ir.isa.entry import Parameter
 from taskmap.ir.lower.pipeline import lower
+from taskmap.ir.lower.twins import inlined, uncounted
 from taskmap.ir.nodes import Buffer, Invoke, Kernel, Load, Region, TensorMap
 from taskmap.ir.target import GpuTarget
 from taskmap.ir.verify.rules import verify
@@ -46,7 +47,8 @@ class Simulation:
     """The findings of several runs of a kernel.
 
     problems: empty if the kernel is right for these arguments in all orders tried. counters: of one run, by name.
-    deterministic: all runs gave the same bits. footprint: bytes of the arguments' memory.
+    deterministic: all runs gave the same bits. footprint: bytes of the arguments' memory. unknown: micro-kernels whose
+    cost is unknown here, because they have no twin: the counters are those of their specs, executed in their place.
     """
 
     source: CudaSource
@@ -56,6 +58,7 @@ class Simulation:
     deterministic: bool = True
     footprint: int = 0
     runs: int = 0
+    unknown: tuple[str, ...] = ()
 
     def roofline(self, gpu: str | None = None) -> Roofline:
         """A lower bound on the kernel's time on a GPU, by default the one that it was generated for.
@@ -77,6 +80,8 @@ class Simulation:
         lines += [f"  {line}" for problem in self.problems for line in str(problem).splitlines()]
         if not c:
             return "\n".join(lines)
+        if self.unknown:
+            lines.append(f"  unknown here: the cost of {', '.join(self.unknown)}; counted is the spec in its place")
         shared = self.source.shared_bytes
         lines.append(f"  {c['blocks']} blocks of {self.source.threads} threads, {shared} bytes of shared memory")
         for space, cost, best in (("global", "sectors", "global ideal"), ("shared", "wavefronts", "shared ideal")):
@@ -124,7 +129,7 @@ def simulate(
     verify(kernel)
     target = named_gpu(gpu)
     check_target(kernel, target)
-    lowered = lower(kernel, target=target)
+    lowered = lower(inlined(kernel, texts=True), target=target)
     source = generate(lowered, target)
     call = Arguments(kernel, "cpu", _ALIGNMENT).bind(tensors, sizes)
     if call is None:
@@ -137,7 +142,8 @@ def simulate(
         runs.add(seed, policy)
     call.written()
     footprint, count = sum(array.nbytes for array in arrays), len(runs.reports)
-    return Simulation(source, target, runs.problems(), runs.counters(), runs.deterministic, footprint, count)
+    found = runs.problems(), runs.counters(), runs.deterministic
+    return Simulation(source, target, *found, footprint, count, uncounted(kernel))
 
 
 @dataclass(slots=True)

@@ -28,6 +28,7 @@ from taskmap.report.peaks import peaks_of
 from taskmap.report.presentation import Report
 from taskmap.report.records import Flow, KernelReport
 from taskmap.report.roofline import Peaks
+from taskmap.report.trees import tree_of
 from taskmap.targets.cpu import CpuPlatform
 
 if TYPE_CHECKING:
@@ -88,8 +89,14 @@ def _kernel(
     config = None if session.choices is None else session.choices.config(group.task, hints)
     draw = partial(pictures, group.task, config, session.target, made.schedule, sizes, threads)
     chosen = partial(choices, group.task, config, session.target, made.schedule)
+    tree = partial(
+        tree_of, session.strategies.offers, group.task, session.target, made.source, made.schedule,
+        simulated=session.options.target == "cuda-sim",
+    )  # fmt: skip
     language, block = ("CUDA C++", made.source.threads) if isinstance(made.source, CudaSource) else ("C", 0)
-    return KernelReport(made.source.symbol, language, made.schedule, made.source.text, block, draw=draw, choices=chosen)
+    return KernelReport(
+        made.source.symbol, language, made.schedule, made.source.text, block, draw=draw, choices=chosen, tree=tree
+    )
 
 
 class _Flows:

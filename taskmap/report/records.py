@@ -187,12 +187,36 @@ class SimulatedBound:
 
 
 @dataclass(frozen=True, slots=True)
+class TreeRow:
+    """A row of the tree of a strategy: its number, its depth, a spec and the step that decomposes it, and a note.
+    barriers: those that stand before it."""
+
+    number: int
+    depth: int
+    spec: str
+    step: str
+    level: str
+    note: str = ""
+    barriers: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TreeReport:
+    """The tree of a strategy that made a kernel. lines: for each line of the kernel's text the row that it comes from,
+    or -1; empty if that is not known."""
+
+    rows: tuple[TreeRow, ...]
+    lines: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class KernelReport:
     """A kernel; several groups may share it.
 
     symbol: its name in the generated text. language: C or CUDA C++. text: the generated code. threads: of a thread
     block of a GPU, 0 on a CPU. simulated: for the target cuda-sim, if it could be counted in time. draw: makes the
-    pictures of its task mappings, and ``choices`` the lines of ``taskmap.ir.lower.selections``; both schedule it again.
+    pictures of its task mappings, ``choices`` the lines of ``taskmap.ir.lower.selections``, ``tree`` the tree of the
+    strategy that made it, if one did; all schedule it again.
     """
 
     symbol: str
@@ -203,6 +227,7 @@ class KernelReport:
     simulated: SimulatedBound | None = None
     draw: Callable[[], tuple[Picture, ...]] = field(default=tuple, repr=False, compare=False)
     choices: Callable[[], tuple[str, ...]] = field(default=tuple, repr=False, compare=False)
+    tree: Callable[[], TreeReport | None] = field(default=lambda: None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,9 @@ import pytest
 import torch
 
 from benchmarks.gpu import cases, corners, hardware, instructions, kernels, networks, plugin
-from benchmarks.gpu.cases import SECTIONS, Case
+from benchmarks.gpu.cases import Case
 from benchmarks.gpu.record import WRONG
+from benchmarks.gpu.sections import SECTIONS
 from benchmarks.gpu.timing import Comparison, Deadline, Timing
 from benchmarks.gpu.watchdog import Watchdog
 from benchmarks.models import MODELS, ModelSpec

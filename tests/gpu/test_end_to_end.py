@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.gpu.cases import SECTIONS
 from benchmarks.gpu.parts import parts
+from benchmarks.gpu.sections import SECTIONS
 
 pytest.importorskip("cuda.bindings.driver")
 pytestmark = [
@@ -118,6 +118,20 @@ def test_kernels_compiled_beforehand_are_found(shared_cache: Path, tmp_path: Pat
         assert record["runs"][-1]["kernels"]["found"] >= 1
 
 
+def test_strategies_are_measured_against_eager_and_the_templates(shared_cache: Path, tmp_path: Path) -> None:
+    """Products by threads and by tensor cores, and rows: right, and made by the strategies."""
+    chosen = ("double_buffering f32 2048", "mma_small f16 128x128x4096", "softmax_rows f32*")
+    command = ["benchmarks.gpu.kernels", "--section", "strategies", "--out", str(tmp_path), "--case-seconds", "300"]
+    printed = stand_in(shared_cache, *command, "--only", *chosen, environment={})
+    found = rows(tmp_path, "gpu_strategies")
+    assert len(found) == len(chosen), printed
+    for row in found.values():
+        assert row["right"], printed
+        assert set(row["timings"]) == {"taskmap", "torch", "template"}
+        assert row["to_template"] > 0
+    assert "(no bound)" in printed
+
+
 FAULTS = {
     "TMA copy": ("ladder", "hang"),
     "f16 1024": ("matmul", "lost"),
@@ -167,7 +181,7 @@ def test_every_part_reports_its_sick_case_and_measures_the_others(shared_cache: 
             assert part not in SECTIONS or row["measured_over_estimate"] > 0
     ran = {part["name"] for part in json.loads((out / "gpu.json").read_text())}
     rungs = {"ladder: pointwise kernel", "ladder: TMA copy"}
-    assert ran - {"ladder"} == rungs | {part.name for part in parts() if part.name != "convolution"}
+    assert ran - {"ladder"} == rungs | {part.name for part in parts() if part.name not in ("convolution", "strategies")}
     assert rows(out, "gpu_networks")["resnet50 batch 1 f16"]["measured_over_estimate"] > 0
     assert rows(out, "gpu_kernels")
     assert "the cost model against" in printed

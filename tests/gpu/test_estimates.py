@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.gpu import refit as command
-from benchmarks.gpu.cases import SECTIONS, Case
+from benchmarks.gpu.cases import Case
 from benchmarks.gpu.estimates import MODEL, RATES, ROOFLINE, Seen, estimate, problem_of, refit
+from benchmarks.gpu.sections import SECTIONS
 from taskmap.ir.target import GpuTarget, gpu_named
 from taskmap.schedules import Config, Problem
 

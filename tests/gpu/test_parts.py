@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from benchmarks.gpu import __main__ as command
-from benchmarks.gpu.cases import SECTIONS
 from benchmarks.gpu.ladder import rungs
 from benchmarks.gpu.parts import (
     LADDER_SECONDS,
@@ -26,6 +25,7 @@ from benchmarks.gpu.parts import (
 )  # fmt: skip
 from benchmarks.gpu.record import LOST, WRONG
 from benchmarks.gpu.running import Limits, run
+from benchmarks.gpu.sections import SECTIONS
 
 PART = """
 import ctypes, os, signal, sys, time

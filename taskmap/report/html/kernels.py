@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from taskmap.report.html.graph import operators_of, title_of
 from taskmap.report.html.mapping import mapping_svg
 from taskmap.report.html.text import clipped, count, duration, esc, percent, scaled
+from taskmap.report.html.trees import lines_attribute, tree_html
 from taskmap.report.records import ExternReport, GroupReport, KernelReport, Refusal, ReportData
 
 _MOST_TEXT = 120_000
@@ -35,14 +36,14 @@ class _Texts:
         self.characters = 0
         self.drawn = 0
 
-    def text(self, kernel: KernelReport) -> str:
-        """The text of a kernel, up to the page's limit."""
+    def text(self, kernel: KernelReport, rows: str = "") -> str:
+        """The text of a kernel, up to the page's limit. rows: the attribute with the rows of its lines."""
         room = max(0, min(_MOST_TEXT, _MOST_TEXTS - self.characters))
         shown = kernel.text if len(kernel.text) <= room else kernel.text[:room].rpartition("\n")[0]
         self.characters += len(shown)
         left = kernel.text[len(shown) :].count("\n")
         note = f'<p class="note">{left} more lines; the option dump_dir writes all.</p>' if left > 1 else ""
-        return f'<pre class="source" tabindex="0"><code>{esc(shown.strip())}</code></pre>{note}'
+        return f'<pre class="source" tabindex="0"{rows}><code>{esc(shown.strip())}</code></pre>{note}'
 
     def pictures(self, kernel: KernelReport) -> str:
         """The pictures of a kernel's mappings, each with its text."""
@@ -146,9 +147,13 @@ def _kernel(g: GroupReport, kernel: KernelReport, texts: _Texts) -> str:
     block = f", {kernel.threads} threads in a block" if kernel.threads else ""
     pictures = texts.pictures(kernel)
     mappings = f"<h4>Task mappings</h4>{pictures}" if pictures else ""
+    tree = kernel.tree()
+    text = texts.text(kernel, lines_attribute(tree) if tree is not None else "")
+    if tree is not None:
+        text = f'<div class="beside">{tree_html(tree)}<div>{text}</div></div>'
     return (
         f'{mappings}<details class="text"><summary>{esc(kernel.language)}, {count(lines, "line")}{block}: '
-        f"<code>{esc(kernel.symbol)}</code></summary>{texts.text(kernel)}</details>"
+        f"<code>{esc(kernel.symbol)}</code></summary>{text}</details>"
     )
 
 

@@ -21,6 +21,30 @@ for (const block of all("details.text")) {
   block.addEventListener("toggle", colours, { once: true });
   colours();
 }
+for (const frame of all(".beside")) {
+  const source = frame.querySelector(".source"), rows = [];
+  for (const run of (source.dataset.rows || "").split(" ")) {
+    const [row, count] = run.split("x");
+    for (let i = 0; i < Number(count); i++) rows.push(row);
+  }
+  const mark = (box) => {
+    for (const old of all(".mark", source)) old.remove();
+    if (!box || !rows.length) return;
+    const code = source.querySelector("code"), high = code.getBoundingClientRect().height / rows.length;
+    rows.forEach((row, line) => {
+      if (row !== box.dataset.row) return;
+      const band = document.createElement("div");
+      band.className = "mark";
+      band.style.top = `${code.offsetTop + line * high}px`;
+      band.style.height = `${high}px`;
+      source.append(band);
+    });
+  };
+  for (const box of all(".box", frame)) {
+    for (const event of ["mouseenter", "focus"]) box.addEventListener(event, () => mark(box));
+    for (const event of ["mouseleave", "blur"]) box.addEventListener(event, () => mark(null));
+  }
+}
 function show() {
   const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
   if (!target) return;

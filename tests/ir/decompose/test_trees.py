@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -29,24 +31,12 @@ def product() -> Strategy:
     )  # fmt: skip
 
 
-TEXT = """\
-MatMul(m,257,k)(GL,GL,GL)(Kernel)            .tile(64, 64).to(BLOCK).group(4)
-MatMul(64,64,k)(GL,GL,GL)(Block)             .accumulate_in(REGISTER)
-    Init(c:64x64)(RF)(Block)                     .done()
-MatMul(64,64,k)(GL,GL,RF)(Block)             .split(8)
-MatMul(64,64,8)(GL,GL,RF)(Block)             .move('a', SHARED).storage('column').pad(4)
-    Move(a:64x8)(GL->SH)(Block)                  .tile(32, 8)
-    Move(a:32x8)(GL->SH)(Block)                  .tile(1, 1).to(THREAD)
-    Move(a:1x1)(GL->SH)(Thread)                  .done()
-MatMul(64,64,8)(SH,GL,RF)(Block)             .tile((2, 32), 4).to(THREAD).layout('column')
-MatMul(4,4,8)(SH,GL,RF)(Thread)              .split(1).unroll()
-MatMul(4,4,1)(SH,GL,RF)(Thread)              .tile(1, 1)
-MatMul(1,1,1)(SH,GL,RF)(Thread)              .done()
-    Move(c:64x64)(RF->GL)(Block)                 .done()"""
-
-
-def test_a_tree_prints_its_specs_and_steps() -> None:
-    assert str(product()) == TEXT
+def test_a_tree_prints_its_specs_and_steps(golden: Callable[[str, str], None]) -> None:
+    """A finished one with barriers, memory and workers; the others without."""
+    golden("decompose_tree.txt", str(product()))
+    assert str(MatMul(64, 64, 8).tile(32, 32)) == (
+        "MatMul(64,64,8)(GL,GL,GL)(Kernel)            .tile(32, 32)\nMatMul(32,32,8)(GL,GL,GL)(Kernel)"
+    )
 
 
 def test_a_tree_is_a_value() -> None:

@@ -16,7 +16,7 @@ from taskmap.ir import nodes as ir
 from taskmap.ir.algebra.mapping import TaskMapping
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import as_expr, ceil_div, const, eq, index, load, maximum, minimum, static_size
-from taskmap.ir.decompose.grid import Grid
+from taskmap.ir.decompose.blocks.grid import Grid
 from taskmap.ir.decompose.refusal import refusal
 from taskmap.ir.decompose.steps import AccumulateStep, SplitStep, TileStep, Tree
 from taskmap.ir.decompose.views import OperandView

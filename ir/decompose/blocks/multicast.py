@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from taskmap.ir import nodes as ir
 from taskmap.ir.construct import binary, cast, const, index, static_size
-from taskmap.ir.decompose.grid import unravel
+from taskmap.ir.decompose.blocks.grid import unravel
 from taskmap.ir.decompose.levels import Level
 from taskmap.ir.decompose.steps import TileStep, Tree
 from taskmap.ir.types import i32

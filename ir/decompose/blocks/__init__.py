@@ -1,0 +1,10 @@
+"""Blocks of one kernel: their tiles, and what they do for each other.
+
+In reading order:
+
+    grid         the tiles of blocks
+    sums         the sums that workers share
+    multicast    blocks of a cluster that fetch for each other
+
+May import: the steps, views and refusals of ``ir.decompose``.
+"""
