@@ -311,12 +311,14 @@ class _Writer:
         yield from self.end()
 
     def begin(self, number: int, distance: int) -> str:
+        name, first = self.registers.name(number), self.registers.name(self.registers.sums[0])
         if self.tile.start:
-            return f"vmovups {4 * distance}(%[out]), {self.registers.name(number)}"
-        if number < 16:
-            return f"vxorps %%xmm{number}, %%xmm{number}, %%xmm{number}"
-        name = self.registers.name(number)
-        return f"vpxord {name}, {name}, {name}"
+            return f"vmovups {4 * distance}(%[out]), {name}"
+        if name != first:
+            return f"vmovaps {first}, {name}"
+        return (
+            f"vxorps %%xmm{number}, %%xmm{number}, %%xmm{number}" if number < 16 else f"vpxord {name}, {name}, {name}"
+        )
 
     def loop(self, depth: int) -> Iterator[str]:
         tile, extent = self.tile, self.tile.loops[depth]
@@ -324,24 +326,33 @@ class _Writer:
         if isinstance(extent, int):
             yield f"movl ${extent}, %k[n{depth}]"
         if inner == len(tile.loops):
-            yield ".p2align 5"
+            yield ".p2align 6"
         yield f".Ltile%=_{depth}:"
-        yield from self.step() if inner == len(tile.loops) else self.loop(inner)
-        for name, place in (("a", tile.a), ("b", tile.b)):
-            if place.moves[depth]:
-                yield f"addq ${4 * place.moves[depth]}, %[{name}]"
+        moves = {
+            name: f"addq ${4 * address.moves[depth]}, %[{name}]"
+            for name, address in (("a", tile.a), ("b", tile.b))
+            if address.moves[depth]
+        }
+        if inner == len(tile.loops):
+            yield from self.vectors()
+            if "b" in moves and not self.registers.loads:
+                yield moves.pop("b")  # early: the next step's loads wait for it
+            yield from self.products()
+        else:
+            yield from self.loop(inner)
+        yield from moves.values()
         yield f"decq %[n{depth}]"
         yield f"jne .Ltile%=_{depth}"
 
-    def step(self) -> Iterator[str]:
+    def vectors(self) -> Iterator[str]:
+        for number, distance in zip(self.registers.vectors, self.tile.columns, strict=False):
+            yield f"vmovups {4 * distance}(%[b]), {self.registers.name(number)}"
+
+    def products(self) -> Iterator[str]:
         tile, r = self.tile, self.registers
-        rights = [f"{4 * distance}(%[b])" for distance in tile.columns]
-        if not r.loads:
-            for number, right in zip(r.vectors, rights, strict=True):
-                yield f"vmovups {right}, {r.name(number)}"
-            rights = [r.name(number) for number in r.vectors]
-        sums = iter(r.sums)
+        rights = [f"{4 * d}(%[b])" for d in tile.columns] if r.loads else [r.name(n) for n in r.vectors]
         left = r.name(r.left)
+        sums = iter(r.sums)
         for distance in tile.rows:
             element = f"{4 * distance}(%[a])"
             if r.broadcasts:
