@@ -6,6 +6,7 @@ import pytest
 
 import taskmap
 from taskmap.decompose import BLOCK, CLUSTER, REGISTER, SHARED, THREAD, WARPGROUP, MatMul, Strategy, dim
+from taskmap.ir.decompose.show import show
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.nodes import Dim
 from taskmap.ir.types import f16
@@ -57,7 +58,7 @@ def test_clusters_of_threads() -> None:
 
 
 def test_it_is_printed() -> None:
-    text = str(fetched(M, N, K, "b", persistent=True))
+    text = show(fetched(M, N, K, "b", persistent=True))
     assert "MatMul(m,n,k)(GL,GL,GL)(Kernel)              .tile(128, 128).to(CLUSTER).persistent()\n" in text
     assert "MatMul(128,128,k)(GL,GL,GL)(Cluster)         .tile(64, 64).to(BLOCK)" in text
     assert ".move('b', SHARED).prefetch(3).multicast(CLUSTER)\n" in text

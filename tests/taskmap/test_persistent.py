@@ -9,6 +9,7 @@ import pytest
 
 import taskmap
 from taskmap.decompose import BLOCK, REGISTER, SHARED, THREAD, WARPGROUP, MatMul, Strategy, dim
+from taskmap.ir.decompose.show import show
 from taskmap.ir.interp.run import interpret
 from taskmap.ir.lower.gpu import on_multiprocessors
 from taskmap.ir.lower.pipeline import lower
@@ -90,4 +91,4 @@ def test_the_interpreter_takes_turns() -> None:
 
 
 def test_it_is_printed() -> None:
-    assert ".tile(64, 64).to(BLOCK).specialize(WARPGROUP, 'fetch').persistent()\n" in str(of_warpgroups(M, N, K))
+    assert ".tile(64, 64).to(BLOCK).specialize(WARPGROUP, 'fetch').persistent()\n" in show(of_warpgroups(M, N, K))

@@ -9,6 +9,7 @@ import pytest
 
 import taskmap
 from taskmap.decompose import BLOCK, REGISTER, SHARED, THREAD, WARP, WARPGROUP, MatMul, Strategy, dim
+from taskmap.ir.decompose.show import show
 from taskmap.ir.nodes import Dim
 from taskmap.ir.types import f16, i32
 from tests.taskmap.test_strategies import operands, simulate
@@ -105,7 +106,7 @@ def test_the_mapping_is_that_of_one_part() -> None:
 
 
 def test_it_is_printed() -> None:
-    text = str(of_threads(64, 64, 64, 4, 2))
+    text = show(of_threads(64, 64, 64, 4, 2))
     assert ".tile(32, 32).to(BLOCK).split_sum(4)\n" in text
     assert "MatMul(32,32,16)(GL,GL,GL)(Block)" in text
     assert ".tile(16, 32).to(WARP).split_sum(2)\n" in text
