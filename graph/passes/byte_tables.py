@@ -110,10 +110,14 @@ class _Reader:
         d = definition(node)
         source = dict(zip(d.inputs, node.inputs, strict=True))
         body = substitute(d.body, dict(zip(d.axes, where, strict=True)))
-        expanded = map_expr(
-            body,
-            lambda e: self.expand(source[e.buffer], e.indices, formals, depth + 1) if isinstance(e, Load) else None,
-        )
+
+        def one(e: Expr) -> Expr | None:
+            # A load that is not of this definition has replaced one: select(c, x, x) is x.
+            if not isinstance(e, Load) or e.buffer not in source:
+                return None
+            return self.expand(source[e.buffer], e.indices, formals, depth + 1)
+
+        expanded = map_expr(body, one)
         if _operations(expanded) > _LARGEST:
             raise _TooLargeError
         return expanded

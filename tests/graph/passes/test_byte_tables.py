@@ -8,13 +8,14 @@ import pytest
 from taskmap.graph.build import elementwise
 from taskmap.graph.nodes import Graph, InputNode, Node
 from taskmap.graph.ops.arithmetic import add, mul
+from taskmap.graph.ops.logic import where
 from taskmap.graph.ops.pointwise import math_function, pointwise, to_dtype
 from taskmap.graph.ops.views import permute
 from taskmap.graph.passes.byte_tables import TabulateBytes
 from taskmap.graph.reference import run
 from taskmap.ir.construct import call, cast, maximum, minimum
 from taskmap.ir.nodes import Expr
-from taskmap.ir.types import DType, f32, i8, i32, u8
+from taskmap.ir.types import DType, boolean, f32, i8, i32, u8
 
 SHAPE = (4, 64)
 
@@ -101,3 +102,13 @@ def test_other_functions_stay() -> None:
     for out in outputs:
         graph = Graph(inputs, [out], {}, frozenset({4}))
         assert TabulateBytes().run(graph).outputs[0] is out
+
+
+def test_a_choice_between_equal_elements_becomes_the_element() -> None:
+    """The expression is simplified to a load of the table's byte while it is built."""
+    (q,) = inputs = given((SHAPE, u8))
+    other = quantized(dequantized(q, 0.1, 0), 0.2, 0, u8)
+    for out in (where(to_dtype(q, boolean), q, q), where(to_dtype(q, boolean), other, other)):
+        graph = Graph(inputs, [out])
+        values = [np.random.default_rng().integers(0, 256, SHAPE).astype(np.uint8)]
+        np.testing.assert_array_equal(run(TabulateBytes().run(graph), values)[0], run(graph, values)[0])
