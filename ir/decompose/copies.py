@@ -268,8 +268,10 @@ def _is_aligned(src: OperandView, dst: OperandView, sizes: tuple[int, ...], chun
     chunk = lanes * src.buffer.dtype.bytes
     if chunk not in (4, 8, 16) or src.buffer.scope is not ir.Scope.GLOBAL or src.buffer.dtype != dst.buffer.dtype:
         return False
+    if src.computed or lanes == 1:
+        return not src.computed
     offset = static_size(src.buffer.offset)
-    if src.computed or offset is None or offset % lanes:
+    if offset is None or offset % lanes:
         return False
     *others, last = (static_size(s) for s in strides_of(src.buffer))
     if last != 1 or any(s is None or s % lanes for s in others):

@@ -16,15 +16,15 @@ from taskmap.ir.construct import index, static_size
 from taskmap.ir.decompose.barriers import with_barriers
 from taskmap.ir.decompose.emit import Emitter
 from taskmap.ir.decompose.levels import Level
-from taskmap.ir.decompose.ownership import block_threads
+from taskmap.ir.decompose.ownership import block_threads, in_memory
 from taskmap.ir.decompose.races import undecided
 from taskmap.ir.decompose.refusal import refusal
 from taskmap.ir.decompose.show import tree_rows
 from taskmap.ir.decompose.specialize import FETCHING
 from taskmap.ir.decompose.stage_leaves import with_positions
-from taskmap.ir.decompose.steps import AccumulateStep, MoveStep, Step, TileStep, Tree
+from taskmap.ir.decompose.steps import TileStep, Tree
 from taskmap.ir.decompose.views import OperandView
-from taskmap.ir.lower.flatten import span
+from taskmap.ir.lower.flatten import span, strides_of
 from taskmap.ir.source import SourceLocation
 from taskmap.ir.visit import walk_exprs, walk_stmts
 
@@ -47,6 +47,7 @@ def kernel_on(
     """The kernel of a finished tree on given buffers, by the names of its operands. Those that are ``computed`` are in
     no memory: the kernel reads and writes them by Moves alone, for which prologues and epilogues take their place.
     marked: the sources of statements are rows of the printed tree."""
+    tree = in_memory(tree, {name: strides_of(b) for name, b in buffers.items()})
     return _emitted(tree, name, buffers, computed, marks_of(tree) if marked else {})[0]
 
 
@@ -54,6 +55,7 @@ def marked_kernel(tree: Tree) -> tuple[ir.Kernel, dict[int, str]]:
     """The kernel of a finished tree, each statement marked with its row of the printed tree; and by rows the copies
     whose barriers are left out although nobody knows whether threads meet, with the reasons."""
     buffers = {o.name: ir.Buffer(o.name, o.dtype, shape, strides=o.strides) for o, shape in tree.root.parameters()}
+    tree = in_memory(tree, {name: strides_of(b) for name, b in buffers.items()})
     marks = marks_of(tree)
     kernel, unordered = _emitted(tree, "", buffers, (), marks)
     return kernel, {marks[id(tree.steps[number])].line: why for number, why in unordered.items()}
@@ -124,16 +126,7 @@ def _values(tree: Tree, sizes: Mapping[str, int]) -> dict[ir.Var, ir.Expr]:
 
 def specialised(tree: Tree, values: Mapping[ir.Var, ir.Expr]) -> Tree:
     """The tree with values for symbolic sizes."""
-    return Tree(tree.root.specialised(values), tuple(_step(s, values) for s in tree.steps)) if values else tree
-
-
-def _step(step: Step, values: Mapping[ir.Var, ir.Expr]) -> Step:
-    made: Step = replace(step, before=step.before.specialised(values), after=step.after.specialised(values))
-    if isinstance(made, MoveStep):
-        return replace(made, how=specialised(made.how, values))
-    if isinstance(made, AccumulateStep):
-        return replace(made, init=specialised(made.init, values), store=specialised(made.store, values))
-    return made
+    return tree.rewritten(lambda spec: spec.specialised(values)) if values else tree
 
 
 def _check_memory(tree: Tree, kernel: ir.Kernel) -> None:

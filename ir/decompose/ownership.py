@@ -7,7 +7,8 @@ tile of strided pieces splits digits, so the composition is made on digits (``ir
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from taskmap.ir.algebra.digits import Digit, DigitMap, coalesce
 from taskmap.ir.algebra.mapping import TaskMapping, repeat, spatial
@@ -16,7 +17,8 @@ from taskmap.ir.decompose.levels import Level
 from taskmap.ir.decompose.refusal import refusal
 from taskmap.ir.decompose.spec import Operand, Spec
 from taskmap.ir.decompose.steps import AccumulateStep, Cut, DoneStep, MoveStep, SplitStep, Step, TileStep, Tree
-from taskmap.ir.expressions import Scope
+from taskmap.ir.expressions import Dim, Scope
+from taskmap.ir.lower.flatten import row_major_strides
 
 Shape = tuple[int, ...]
 _WIDEST = 16
@@ -43,6 +45,7 @@ def mapping_of(tree: Tree, name: str) -> TaskMapping:
 
     Raises ScheduleError for an unknown operand, for a tree that is not done, and for symbolic tiles.
     """
+    tree = in_memory(tree, {o.name: o.strides or row_major_strides(shape) for o, shape in tree.root.parameters()})
     operand = tree.root.operand(name)
     word = f"mapping({name!r})"
     if operand is None or not tree.is_done:
@@ -60,6 +63,19 @@ def mapping_of(tree: Tree, name: str) -> TaskMapping:
         if isinstance(step, TileStep) and step.level in (Level.BLOCK, Level.CORE):
             return owner_of(tree.steps[n + 1 :], step.after, step.after.operand(name))  # type: ignore[arg-type]  # found
     raise refusal(word, tree, "no level of workers is named.", "Use tile(...).to(BLOCK) or to(CORE).")
+
+
+def in_memory(tree: Tree, strides: Mapping[str, tuple[Dim, ...]]) -> Tree:
+    """The tree with the strides of its operands in global memory, by name, for its copies to follow."""
+    alone = tree.root.kind == "move"
+
+    def of(spec: Spec) -> Spec:
+        served = getattr(spec, "name", "") if spec.kind == "move" and not alone else ""
+        found = ((o, strides.get(served or o.name)) for o in spec.operands)
+        there = ((o, s if o.scope is Scope.GLOBAL and o.made else None) for o, s in found)
+        return spec.derived(operands=tuple(o if s is None else replace(o, strides=s) for o, s in there))
+
+    return tree.rewritten(of)
 
 
 def owner_of(steps: Sequence[Step], spec: Spec, operand: Operand, leaf: TaskMapping | None = None) -> TaskMapping:
@@ -202,30 +218,34 @@ def elements_of(how: Tree, bytes: int, threads: int) -> TaskMapping:
         return owner_of(how.steps, how.root, operand)
     last = how.steps[-1] if how.is_done else None
     given = last.mapping if isinstance(last, DoneStep) else None
-    rest = share(left, bytes, level.threads or threads) if given is None else in_elements(given, left)
+    memory = next((o.strides for o in how.root.operands if o.scope is Scope.GLOBAL), None)
+    rest = in_elements(given, left) if given else share(left, bytes, level.threads or threads, memory)
     return owner_of(how.steps, how.root, operand, rest) if steps else rest
 
 
-def share(shape: Shape, bytes: int, threads: int) -> TaskMapping:
-    """A tile shared out among threads: neighbouring threads take neighbouring chunks of up to 16 bytes of a row."""
-    *lead, columns = shape
-    rows = math.prod(lead)
-    lanes = math.gcd(columns, max(1, _WIDEST // bytes))
-    while lanes > 1 and rows * columns // lanes < threads:
+def share(shape: Shape, bytes: int, threads: int, strides: tuple[Dim, ...] | None = None) -> TaskMapping:
+    """A tile shared out among threads: neighbouring threads take neighbouring chunks of a row, or of a column if the
+    elements of columns are neighbours in memory. Chunks have up to 16 bytes, as far as they are aligned there.
+
+    strides: of the tensor in memory; by default rows are aligned.
+    """
+    steps, last = [static_size(s) for s in strides or (0,) * len(shape)], len(shape) - 1
+    fast = max((d for d, n in enumerate(shape) if n > 1 and steps[d] == 1), default=last)
+    others = [d for d in range(len(shape)) if d != fast]
+    lanes = math.gcd(shape[fast], max(1, _WIDEST // bytes)) if fast == last and steps[last] in (0, 1) else 1
+    while lanes > 1 and any((step := steps[d]) is None or step % lanes for d in others if shape[d] > 1):
         lanes //= 2
-    chunks = columns // lanes
-    across = max(n for n in range(1, min(chunks, threads) + 1) if chunks % n == 0)
-    left = max(1, threads // across)
-    down: list[int] = []
-    for n in reversed(lead):
-        down.insert(0, max(d for d in range(1, min(n, left) + 1) if n % d == 0))
-        left //= down[0]
-    again = [n // d for n, d in zip(lead, down, strict=True)]
-    ones = [1] * len(lead)
-    found = spatial(*down, across)
-    if math.prod(again) * (chunks // across) > 1:
-        found = repeat(*again, chunks // across) * found
-    return found * repeat(*ones, lanes) if lanes > 1 else found
+    while lanes > 1 and math.prod(shape) // lanes < threads:
+        lanes //= 2
+    left, tasks, spread = threads, [n // lanes if d == fast else n for d, n in enumerate(shape)], [1] * len(shape)
+    for d in (fast, *reversed(others)):
+        spread[d] = max(n for n in range(1, min(tasks[d], left) + 1) if tasks[d] % n == 0)
+        left = max(1, left // spread[d])
+    order = None if fast == last else (*others, fast)
+    found = spatial(*spread, order=order)
+    if tasks != spread:
+        found = repeat(*(n // s for n, s in zip(tasks, spread, strict=True)), order=order) * found
+    return found * repeat(*(1 for _ in others), lanes) if lanes > 1 else found
 
 
 def share_elements(spec: Spec, threads: int) -> TaskMapping:
@@ -247,24 +267,22 @@ def of_axes(spec: Spec, operand: Operand, mapping: TaskMapping) -> TaskMapping:
 
 def with_leading_dims(mapping: TaskMapping, count: int) -> TaskMapping:
     """The mapping with more dimensions of a single index before its own."""
-    part = mapping.parts[0]
-    if not count or not isinstance(part, DigitMap):
-        return mapping
-    shape = (1,) * count + tuple(part.task_shape)
-    workers, slots = (
-        tuple(Digit(d.extent, d.dim + count, d.stride) for d in digits) for digits in (part.workers, part.slots)
-    )
-    return TaskMapping(shape, (DigitMap(shape, workers, slots),), mapping.text)
+    shape = (1,) * count + mapping.task_shape
+    return _renumbered(mapping, shape, {d: d + count for d in range(len(shape))}) if count else mapping
 
 
 def without_dims(mapping: TaskMapping, dims: Sequence[int]) -> TaskMapping:
     """The mapping without dimensions that have a single index."""
+    kept = [d for d in range(len(mapping.task_shape)) if d not in dims] or [0]
+    shape = tuple(mapping.task_shape[d] for d in kept)
+    return _renumbered(mapping, shape, {d: i for i, d in enumerate(kept)}) if dims else mapping
+
+
+def _renumbered(mapping: TaskMapping, shape: Shape, places: Mapping[int, int]) -> TaskMapping:
+    """The mapping of ``shape`` in which ``places`` gives the number of each dimension; others have a single index."""
     part = mapping.parts[0]
-    if not dims or not isinstance(part, DigitMap):
+    if not isinstance(part, DigitMap):
         return mapping
-    kept = [d for d in range(len(part.task_shape)) if d not in dims] or [0]
-    shape = tuple(part.task_shape[d] for d in kept)
-    places = {d: i for i, d in enumerate(kept)}
     workers, slots = (
         tuple(Digit(d.extent, places.get(d.dim, 0), d.stride) for d in digits) for digits in (part.workers, part.slots)
     )

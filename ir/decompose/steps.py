@@ -9,7 +9,9 @@ DoneStep         one instruction, or loops of instructions that lowering chooses
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 from taskmap.ir.algebra.mapping import TaskMapping
 from taskmap.ir.construct import static_size
@@ -40,6 +42,12 @@ class _Step:
     before: Spec
     after: Spec
     source: SourceLocation | None = field(compare=False, repr=False)
+
+    def rewritten(self, of: Callable[[Spec], Spec]) -> Any:
+        """The step with ``of`` each of its specs."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        trees: dict[str, Any] = {name: v.rewritten(of) for name, v in values.items() if isinstance(v, Tree)}
+        return replace(self, before=of(self.before), after=of(self.after), **trees)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +169,10 @@ class Tree:
 
     root: Spec
     steps: tuple[Step, ...] = ()
+
+    def rewritten(self, of: Callable[[Spec], Spec]) -> Tree:
+        """The tree with ``of`` each of its specs, those of its copies too."""
+        return replace(self, root=of(self.root), steps=tuple(s.rewritten(of) for s in self.steps))
 
     @property
     def spec(self) -> Spec:

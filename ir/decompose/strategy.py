@@ -105,8 +105,9 @@ class Primitives:
         MatMul(128, 128, 8)(GL,GL,RF).move("a", SHARED, how)  ->  how(Move(a:128x8)(GL->SH));
                                                                   MatMul(128, 128, 8)(SH,GL,RF)
 
-        how: decomposes the copy; by default its workers share it out, neighbours to neighbours, or each moves what it
-        holds. by: a mapping whose tasks are equal chunks of the copy, on the threads of the level, instead.
+        how: decomposes the copy; by default its workers share it out, neighbours in memory to neighbours, in chunks
+        that are aligned there, or each moves what it holds. by: a mapping whose tasks are equal chunks of the copy, on
+        the threads of the level, instead.
         """
         tree = self._tree()
         word = f"move({operand!r}, {scope.name})"

@@ -38,7 +38,7 @@ from taskmap.ir.visit import loads_in, walk_stmts
 from taskmap.schedules.strategies.fusion import Fusion
 from taskmap.schedules.strategies.product import Product, find_product
 from taskmap.schedules.strategies.stages import StageAnchor, find_stages
-from taskmap.schedules.strategies.views import view_of
+from taskmap.schedules.strategies.views import computed_buffer, view_of
 
 _SIZES = ("m", "n", "k")
 
@@ -216,8 +216,7 @@ def _on_operands(tree: Tree, p: Product | StageAnchor, target: Target, *, marked
         in_memory.clear()
     while True:
         buffers: Mapping[str, Buffer] = {
-            f.name: in_memory[f.name][1] if f.name in in_memory else Buffer(f.name, f.expr.dtype, f.shape)
-            for f in p.operands
+            f.name: in_memory[f.name][1] if f.name in in_memory else computed_buffer(task, f) for f in p.operands
         }
         computed = {f.name for f in p.operands} - in_memory.keys()
         kernel = kernel_on(tree, task.name, {**buffers, result.name: result}, {*computed, result.name}, marked=marked)

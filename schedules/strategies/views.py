@@ -1,17 +1,20 @@
-"""An operand that lies in memory unchanged, as a buffer with one dimension for each group of merged axes."""
+"""Operands as buffers with one dimension for each group of merged axes: those that lie in memory unchanged, and those
+that are computed, in the order in which they are best computed."""
 
 from __future__ import annotations
+
+from itertools import accumulate
 
 from taskmap.ir.analysis import polynomial as poly
 from taskmap.ir.analysis.polynomial import Poly
 from taskmap.ir.analysis.simplify import Simplifier
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import index, static_size
-from taskmap.ir.lower.flatten import address
+from taskmap.ir.lower.flatten import address, row_major_strides
 from taskmap.ir.nodes import Buffer, Dim, Expr, Let, Load, Var
 from taskmap.ir.task import Task
 from taskmap.ir.visit import walk_exprs
-from taskmap.schedules.common.access import step_along
+from taskmap.schedules.common.access import accesses, step_along
 from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.strategies.product import Axes, ProductOperand
 
@@ -40,6 +43,27 @@ def view_of(task: Task, factor: ProductOperand) -> tuple[Buffer, Buffer] | None:
         return None
     view = Buffer(read.buffer.name, read.buffer.dtype, factor.shape, strides=tuple(strides), offset=_dim(rest))
     return read.buffer, view
+
+
+def computed_buffer(task: Task, factor: ProductOperand) -> Buffer:
+    """A buffer that stands for a factor in no memory. Its strides say along which axis the producers of its elements
+    read neighbours in memory: threads that share it out follow them."""
+    pairs = [pair for group in factor.axes for pair in group]
+
+    def element(values: Inliner) -> None:
+        values.expand(factor.expr, {})
+
+    walks = accesses(task, [v for v, _ in pairs], [n for _, n in pairs], (), element)
+    ends = list(accumulate(len(group) for group in factor.axes))
+    gains = [
+        sum(w.step(end - 1) == 1 for w in walks) if group else 0 for end, group in zip(ends, factor.axes, strict=True)
+    ]
+    fast = max(range(len(gains)), key=lambda d: (gains[d], d))
+    if fast == len(gains) - 1:
+        return Buffer(factor.name, factor.expr.dtype, factor.shape)
+    order = [*(d for d in range(len(gains)) if d != fast), fast]
+    strides = dict(zip(order, row_major_strides(tuple(factor.shape[d] for d in order)), strict=True))
+    return Buffer(factor.name, factor.expr.dtype, factor.shape, strides=tuple(strides[d] for d in range(len(gains))))
 
 
 def _load(task: Task, expr: Expr, simplifier: Simplifier) -> Load | None:

@@ -17,12 +17,13 @@ from taskmap.backend.cuda.codegen import generate
 from taskmap.backend.cuda.compile import SUFFIX, compile_cuda
 from taskmap.backend.cuda.toolchain import find_cuda_toolchain
 from taskmap.backend.store.objects import KernelStore
-from taskmap.decompose import Strategy, dim
+from taskmap.decompose import BLOCK, REGISTER, SHARED, THREAD, MatMul, Strategy, dim
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.lower.gpu import on_multiprocessors
 from taskmap.ir.lower.pipeline import lower
 from taskmap.ir.nodes import Kernel
 from taskmap.ir.target import cuda_target, gpu_named
+from taskmap.ir.types import f32
 from taskmap.kernels.instructions import check_target
 
 FOLDER = Path(__file__).parents[2] / "examples" / "strategies"
@@ -110,6 +111,25 @@ def test_one_kernel_for_all_sizes(name: str) -> None:
 def test_batches(name: str) -> None:
     tree = strategy(name)(dim("m"), dim("n"), dim("k"), (dim("z"),))
     simulate(tree.kernel(), operands(tree, 3, 70, 130, 40), seeds=(0,))
+
+
+def test_copies_read_memory_in_order() -> None:
+    """The order of b makes no difference, and odd addresses at most a factor of two: c is stored one by one."""
+    rng = np.random.default_rng(0)
+
+    def sectors(n: int, b: NDArray[Any], strides: tuple[int, int]) -> float:
+        block = MatMul(64, n, 64, b=f32[64, n].strided(*strides)).tile(32, 32).to(BLOCK).accumulate_in(REGISTER)
+        tree = block.split(8).move("a", SHARED).move("b", SHARED).tile(4, 4).to(THREAD).split(1).tile(1, 1).done()
+        a, c = rng.standard_normal((64, 64)).astype(np.float32), np.full((64, n), np.nan, np.float32)
+        found = taskmap.simulate(tree.kernel(), a, b, c, seeds=(0,), policies=("late",), seconds=600.0)
+        found.check()
+        close(a, b, c)
+        return found.counters["global sectors"]
+
+    b = rng.standard_normal((64, 64)).astype(np.float32)
+    plain = sectors(64, b, (64, 1))
+    assert sectors(64, np.ascontiguousarray(b.T).T, (1, 64)) == plain
+    assert sectors(63, np.ascontiguousarray(b[:, :63]), (63, 1)) < 2 * plain
 
 
 @pytest.mark.parametrize("name", ON_GPU)

@@ -6,15 +6,18 @@ from random import Random
 
 import pytest
 
-from taskmap.decompose import BLOCK, REGISTER, SHARED, THREAD, WARP, MatMul, Strategy
+from taskmap.decompose import BLOCK, REGISTER, SHARED, THREAD, WARP, MatMul, Strategy, dim
 from taskmap.ir import repeat, spatial
 from taskmap.ir.algebra.mapping import TaskMapping
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.isa.table import instruction_named
-from taskmap.ir.types import f16
+from taskmap.ir.nodes import Dim, Move
+from taskmap.ir.types import DType, TensorType, f16, f32
+from taskmap.ir.visit import walk_stmts
 from taskmap.schedules.cuda.matmul import mma, simt
 from taskmap.schedules.cuda.matmul.config import MatmulConfig
 
+N = dim("n")
 LANES = [(32, 1), (16, 2), (8, 4), (4, 8), (2, 16), (1, 32)]
 
 
@@ -106,6 +109,30 @@ def test_the_owners_of_the_mma_template(sizes: tuple[int, int, int, int]) -> Non
     assert found.owner_a is not None
     assert tree.mapping("c") == mma.owner_of(config)
     assert tree.mapping("a") == repeat(wm // 16, 1) * found.owner_a
+
+
+@pytest.mark.parametrize(
+    ("b", "n", "mapping"),
+    [
+        (f32, 64, spatial(8, 8) * repeat(1, 4)),
+        (f32, 66, repeat(2, 1) * spatial(4, 16) * repeat(1, 2)),
+        (f32, 65, repeat(4, 1) * spatial(2, 32)),
+        (f32, N, repeat(4, 1) * spatial(2, 32)),
+        (f16, 64, spatial(8, 8) * repeat(1, 4)),
+        (f32[16, 64].strided(1, 16), 64, repeat(1, 4, order=(1, 0)) * spatial(8, 8, order=(1, 0))),
+        (f32[16, N].strided(N, 1), N, repeat(4, 1) * spatial(2, 32)),
+        (f32[16, 64].strided(2, 32), 64, repeat(4, 1) * spatial(2, 32)),
+    ],
+    ids=str,
+)
+def test_copies_follow_memory(b: DType | TensorType, n: Dim, mapping: TaskMapping) -> None:
+    """Neighbouring threads read neighbours in memory, in chunks that are aligned."""
+    block = MatMul(32, n, 16, b=b).tile(32, 32).to(BLOCK).accumulate_in(REGISTER).split(8).move("b", SHARED)
+    tree = block.tile(4, 4).to(THREAD).split(1).tile(1, 1).done()
+    assert tree.mapping("b") == mapping
+    (move,) = (s for s in walk_stmts(tree.kernel().body) if isinstance(s, Move) and s.mapping is not None)
+    assert move.mapping is not None
+    assert move.mapping.num_workers == mapping.num_workers == 64
 
 
 def test_the_mapping_of_a_copy() -> None:
