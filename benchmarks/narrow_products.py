@@ -47,12 +47,14 @@ def mm_held(self: Any, a: Tensor) -> Tensor:
 
 def int_mm(self: Any, a: Tensor, b: Tensor) -> Tensor:
     """The forward of a product of two activations of bytes."""
-    return torch._int_mm(a, b)
+    found: Tensor = torch.ops.aten._int_mm(a, b)
+    return found
 
 
 def int_mm_held(self: Any, a: Tensor) -> Tensor:
     """The forward of a product of bytes with a buffer."""
-    return torch._int_mm(a, self.b)
+    found: Tensor = torch.ops.aten._int_mm(a, self.b)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
