@@ -99,6 +99,7 @@ def masked(text: str) -> str:
     text = re.sub(r"\b(cpu|cuda)\.(\w+)\([^)]*\)", r"\1.\2()", text)
     text = re.sub(r"\b(tile|rows|k_blocks|block|chunks|lanes)=[\w.x]+", r"\1=#", text)
     text = re.sub(r"\b(avx512|avx2|generic)\b", "isa", text)
+    text = re.sub(r"\b(tm_\w+)_[0-9a-f]{16}\b", r"\1_#", text)  # a hash over the kernel's text
     text = re.sub(r"\d[\d.,]*(e[-+]?\d+)?", "#", text)
     text = re.sub(r"# ?([kMGT]?)(ms|µs|ns|s|op|B|[KMGT]iB|GFLOP/s|GB/s|%)(?!\w)", "#", text)
     text = _DISTRIBUTION.sub(_marks, text)

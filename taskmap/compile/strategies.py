@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from taskmap.ir.analysis.key import task_key
 from taskmap.ir.errors import ScheduleError, TaskmapError
@@ -11,7 +12,9 @@ from taskmap.ir.nodes import Kernel
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.kernels.instructions import check_target
-from taskmap.schedules.strategies.offer import OfferedStrategy
+
+if TYPE_CHECKING:  # most compilations are given no strategies, and their language takes a while to load
+    from taskmap.schedules.strategies.offer import OfferedStrategy
 
 _MOST = 3
 """The most reasons of a warning."""

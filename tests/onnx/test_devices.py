@@ -41,7 +41,7 @@ def test_tensors_go_to_the_device_and_back(monkeypatch: pytest.MonkeyPatch) -> N
     def compiled(graph: Any, session: Any, *, constant: Any, **_: Any) -> Any:
         value = torch.empty(3, device="meta")
         monkeypatch.setattr(torch.Tensor, "to", lambda tensor, device: There(device))
-        seen.append(constant(SimpleNamespace(attrs={"value": value})).device)
+        seen.append(constant(SimpleNamespace(value=value)).device)
         monkeypatch.undo()
         call.executable = SimpleNamespace(check=lambda: checked.append(True))  # type: ignore[attr-defined]
         return SimpleNamespace(call=call)
