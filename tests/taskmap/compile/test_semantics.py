@@ -220,6 +220,11 @@ def test_a_gradient_that_is_zero_without_memory() -> None:
     assert y.grad is not None
     assert not y.grad.any()
     assert not compiled(lambda y: y * 2)(zero).any()
+    # The backward graph makes one itself.
+    x = torch.tensor(0.2, requires_grad=True)
+    compiled(lambda x: torch.sgn(torch.lerp(x, x.flip(0), 1)))(x).backward()
+    assert x.grad is not None
+    assert x.grad == 0
 
 
 def test_a_negated_view() -> None:

@@ -27,7 +27,7 @@ def scalar_tensor(out: Out, value: Scalar, dtype: DType | None = None) -> Node:
     return ops.full((), value, out.dtype)
 
 
-@lowering("zeros.default", "zeros_like.default", "new_zeros.default", out=True)
+@lowering("zeros.default", "zeros_like.default", "new_zeros.default", "_efficientzerotensor.default", out=True)
 def zeros(out: Out, *arguments: object, **options: object) -> Node:
     return ops.full(out.shape, 0, out.dtype)
 
