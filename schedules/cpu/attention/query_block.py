@@ -41,7 +41,8 @@ class QueryBlock:
 
     It processes blocks of ``keys`` keys one after another; ``single``: there is only one, so a tile of queries is
     finished as soon as it has seen that block. A core's local buffers: the transposed keys in panels of a tile's width,
-    [panel, element of a key, key of the panel], so that each panel is contiguous; the scores of one tile; and per query
+    [panel, element of a key, key of the panel], so that each panel is contiguous; the scores of one tile, and in their
+    place its weights; and per query
     (of the block, or of the tile if single) the sum of values, the maximum score and the sum of weights.
     """
 
@@ -58,6 +59,7 @@ class QueryBlock:
     single: bool
     keys_t: Buffer = field(init=False)
     scores: Buffer = field(init=False)
+    weights: Buffer = field(init=False)
     sums: Buffer = field(init=False)
     top: Buffer = field(init=False)
     total: Buffer = field(init=False)
@@ -88,7 +90,7 @@ class QueryBlock:
         kept = self.height if self.single else self.rows
         carried = None if self.single else 0.0
         self.keys_t = b.allocate("keys_t", f32, (-(-self.columns // self.width), a.depth, self.width))
-        self.scores = b.allocate("scores", f32, (self.height, self.columns))
+        self.scores = self.weights = b.allocate("scores", f32, (self.height, self.columns))
         self.sums = b.allocate("sums", f32, (kept, a.width), init=carried)
         self.top = b.allocate("top", f32, (kept,), init=None if self.single else -math.inf)
         self.total = b.allocate("total", f32, (kept,), init=carried)
@@ -168,10 +170,14 @@ class QueryBlock:
         return any(w.step(2) == 1 for w in walks) and not any(w.step(3) == 1 for w in walks)
 
     def head(self, operand: Load, position: Sequence[Expr], values: Inliner) -> Expr:
+        """An element of q, k or v in f32, as ``narrow`` reads it."""
+        return cast(self.narrow(operand, position, values), f32)
+
+    def narrow(self, operand: Load, position: Sequence[Expr], values: Inliner) -> Expr:
         """An element of q, k or v: ``position`` replaces its last two indices, batch and head stay as defined."""
         known = dict(zip(self.a.stage.axes[:2], (self.n, self.h), strict=True))
         outer = [values.expand(i, known) for i in operand.indices[:2]]
-        return cast(values.element(operand.buffer, (*outer, *position)), f32)
+        return values.element(operand.buffer, (*outer, *position))
 
     def finish(self, values: Inliner, row: Expr, rows: int) -> None:
         """out = o / l, and the epilogue, for those of the ``rows`` queries from ``row`` on that exist."""
@@ -212,6 +218,10 @@ class QueryTile:
         self.multiply_values(values.nested(), seen)
         if self.block.single:
             self.block.finish(values.nested(), self.row, self.height)
+
+    def rows(self, values: Inliner) -> Dim:
+        """The queries of the tile that get weights: all, also those beyond the last."""
+        return self.height
 
     def multiply_keys(self, values: Inliner, seen: Expr | None) -> Dim:
         """scores = score(q kᵀ), minus infinity beyond the last key. Returns the number of columns computed."""
@@ -270,12 +280,12 @@ class QueryTile:
                 b.store(t.scores, (i, column + j), select(exists, value, const(-math.inf, f32)))
 
     def to_weights(self, values: Inliner, columns: Dim) -> None:
-        """Turns scores into weights relative to the maximum. A running maximum first rescales the sums to the new
-        one."""
+        """Turns scores into weights relative to the maximum, in the type of their buffer. A running maximum first
+        rescales the sums to the new one."""
         t, b, lanes = self.block, self.block.b, self.block.lanes
         minus = const(-math.inf, f32)
         vectors = values.simplifier.dim(index(columns) // lanes)
-        with b.loop("query", self.height) as i:
+        with b.loop("query", self.rows(values)) as i:
             values.bind(i, self.height)
             kept = self.kept + i
             best = b.allocate("best", f32, (lanes,), Scope.REGISTER)
@@ -294,7 +304,7 @@ class QueryTile:
             with b.loop("lane", lanes, lane_kind(lanes)) as lane, b.loop("vector", index(vectors)) as v:
                 values.bind(v, t.columns // lanes)
                 weight = b.let("p", call("exp", t.scores[i, v * lanes + lane] - safe))
-                b.store(t.scores, (i, v * lanes + lane), weight)
+                b.store(t.weights, (i, v * lanes + lane), cast(weight, t.weights.dtype))
                 b.store(added, lane, added[lane] + weight)
             sum_here = lane_reduce("sum", load(added, every))
             if t.single:

@@ -13,31 +13,23 @@ rounded to the type of the values, as PyTorch's fused attention does.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from taskmap.ir.builder import region
 from taskmap.ir.construct import (
-    call,
-    cast,
     const,
-    eq,
     index,
-    lane_reduce,
-    load,
-    maximum,
     minimum,
-    ramp,
     select,
     static_size,
 )
 from taskmap.ir.construct import product as size_of
-from taskmap.ir.nodes import Buffer, Dim, Expr, Load, LoopKind, Scope
+from taskmap.ir.nodes import Buffer, Dim, Expr, LoopKind
 from taskmap.ir.target import CpuTarget
 from taskmap.ir.types import f32
 from taskmap.schedules.common.attention_match import Attention
 from taskmap.schedules.common.inline import Inliner
-from taskmap.schedules.common.loops import column_groups, each_column, lane_kind
+from taskmap.schedules.common.loops import column_groups, each_column
 from taskmap.schedules.cpu.attention.config import AttentionConfig
 from taskmap.schedules.cpu.attention.query_block import QueryBlock, QueryTile
 from taskmap.schedules.cpu.matmul.amx_tile import Place, TileUnit, multiply_tiles, tile_unit
@@ -85,7 +77,6 @@ class TileQueryBlock(QueryBlock):
     unit: TileUnit
     queries_held: Buffer = field(init=False)
     values_packed: Buffer = field(init=False)
-    weights: Buffer = field(init=False)
 
     @property
     def columns(self) -> int:
@@ -196,12 +187,6 @@ class TileQueryBlock(QueryBlock):
             if rest:
                 put(index(whole), group, column_groups(rest, self.lanes), values.nested())
 
-    def narrow(self, operand: Load, position: Sequence[Expr], values: Inliner) -> Expr:
-        """An element of q, k or v in its own type."""
-        known = dict(zip(self.a.stage.axes[:2], (self.n, self.h), strict=True))
-        outer = [values.expand(i, known) for i in operand.indices[:2]]
-        return values.element(operand.buffer, (*outer, *position))
-
 
 @dataclass(frozen=True, slots=True)
 class PackedQueryTile(QueryTile):
@@ -258,42 +243,6 @@ class PackedQueryTile(QueryTile):
             return region(packed, start, (1, pairs, unit.columns, group)), index(unit.width * group)
 
         multiply_tiles(t.b, unit, steps, rows, columns, (out, index(0)))
-
-    def to_weights(self, values: Inliner, columns: Dim) -> None:
-        """Turns scores into rounded weights relative to the maximum. A running maximum first rescales the sums."""
-        t, b, lanes = self.block, self.block.b, self.block.lanes
-        minus = const(-math.inf, f32)
-        vectors = values.simplifier.dim(index(columns) // lanes)
-        rows = self.rows(values)
-        with b.loop("query", index(rows)) as i:
-            values.bind(i, self.height)
-            kept = self.kept + i
-            best = b.allocate("best", f32, (lanes,), Scope.REGISTER)
-            added = b.allocate("added", f32, (lanes,), Scope.REGISTER)
-            with b.loop("lane", lanes, lane_kind(lanes)) as lane:
-                values.bind(lane, lanes)
-                b.store(best, lane, minus)
-                b.store(added, lane, 0.0)
-                with b.loop("vector", index(vectors)) as v:
-                    values.bind(v, t.columns // lanes)
-                    b.store(best, lane, maximum(best[lane], t.scores[i, v * lanes + lane]))
-            every = (ramp(0, 1, lanes),) if lanes > 1 else (index(0),)
-            here = lane_reduce("max", load(best, every))
-            top = b.let("m", here if t.single else maximum(t.top[kept], here))
-            safe = b.let("safe", select(eq(top, minus), const(0.0, f32), top))
-            with b.loop("lane", lanes, lane_kind(lanes)) as lane, b.loop("vector", index(vectors)) as v:
-                values.bind(v, t.columns // lanes)
-                weight = b.let("p", call("exp", t.scores[i, v * lanes + lane] - safe))
-                b.store(t.weights, (i, v * lanes + lane), cast(weight, t.weights.dtype))
-                b.store(added, lane, added[lane] + weight)
-            sum_here = lane_reduce("sum", load(added, every))
-            if t.single:
-                b.store(t.total, kept, sum_here)
-            else:
-                shrink = b.let("shrink", call("exp", t.top[kept] - safe))
-                b.store(t.total, kept, t.total[kept] * shrink + sum_here)
-                b.store(t.top, kept, top)
-                self.rescale(values, kept, shrink)
 
     def multiply_weights(self, values: Inliner, columns: Dim) -> None:
         """sums += weights v."""
