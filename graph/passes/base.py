@@ -40,11 +40,16 @@ def no_node(text: str, wrong: Callable[[Node], bool]) -> Condition[Graph]:
 
 def rewrite(graph: Graph, visit: Callable[[Node], Node]) -> Graph:
     """``graph`` with ``visit`` applied to every node, inputs first: ``visit`` sees a node with its new inputs."""
+    return rewrite_known(graph, lambda now, was: visit(now))
+
+
+def rewrite_known(graph: Graph, visit: Callable[[Node, Node], Node]) -> Graph:
+    """``rewrite`` by facts about the given nodes: ``visit`` sees a node with its new inputs, and as it was."""
     made: dict[Node, Node] = {}
     for node in graph.nodes():
         inputs = tuple(made[n] for n in node.inputs)
         unchanged = all(a is b for a, b in zip(inputs, node.inputs, strict=True))
-        made[node] = visit(node if unchanged else replace(node, inputs=inputs))
+        made[node] = visit(node if unchanged else replace(node, inputs=inputs), node)
     outputs = [None if n is None else made[n] for n in graph.outputs]
     return replace(graph, outputs=outputs)
 

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from taskmap.graph.analysis.classify import definition, is_contraction, is_injective, redefined
 from taskmap.graph.nodes import Graph, Node
-from taskmap.graph.passes.base import GraphPass
+from taskmap.graph.passes.base import GraphPass, rewrite_known
 from taskmap.ir.construct import static_size
 from taskmap.ir.nodes import Buffer, Cast, Expr, Load
 from taskmap.ir.task import formal
@@ -40,15 +40,12 @@ class AddBiases(GraphPass):
         users = graph.users()
         results = {n for n in graph.outputs if n is not None}
         alone = {n for n, readers in users.items() if len(readers) == 1 and n not in results}
-        made: dict[Node, Node] = {}
-        for node in graph.nodes():
-            inputs = tuple(made[n] for n in node.inputs)
-            same = all(a is b for a, b in zip(inputs, node.inputs, strict=True))
-            current = node if same else replace(node, inputs=inputs)
-            place = _biased(node, alone)
-            made[node] = current if place is None else _unrounded(current, place)
-        outputs = [None if n is None else made[n] for n in graph.outputs]
-        return replace(graph, outputs=outputs)
+
+        def visit(now: Node, was: Node) -> Node:
+            place = _biased(was, alone)
+            return now if place is None else _unrounded(now, place)
+
+        return rewrite_known(graph, visit)
 
 
 _BIASED, _LIMITED = ("add", "batch_norm"), ("relu", "hardtanh")

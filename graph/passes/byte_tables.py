@@ -15,7 +15,7 @@ from taskmap.graph.analysis.classify import definition, is_injective
 from taskmap.graph.analysis.inlining import computed_once
 from taskmap.graph.build import define
 from taskmap.graph.nodes import Graph, Node
-from taskmap.graph.passes.base import GraphPass
+from taskmap.graph.passes.base import GraphPass, rewrite_known
 from taskmap.ir.analysis.contraction import BYTES
 from taskmap.ir.construct import cast, const, load, product, static_size
 from taskmap.ir.nodes import Binary, Buffer, Call, Cast, Compare, Expr, ExprLike, Load, Select, Unary, Var
@@ -45,15 +45,13 @@ class TabulateBytes(GraphPass):
         """The same graph with such tables."""
         reader = _Reader(computed_once(graph))
         made: dict[Node, Node] = {}
-        for node in graph.nodes():
-            inputs = tuple(made[n] for n in node.inputs)
-            same = all(a is b for a, b in zip(inputs, node.inputs, strict=True))
-            made[node] = node if same else replace(node, inputs=inputs)
-            found = reader.function(node)
-            if found is not None:
-                made[node] = _looked_up(node, found, made)
-        outputs = [None if n is None else made[n] for n in graph.outputs]
-        return replace(graph, outputs=outputs)
+
+        def visit(now: Node, was: Node) -> Node:
+            found = reader.function(was)
+            made[was] = now if found is None else _looked_up(was, found, made)
+            return made[was]
+
+        return rewrite_known(graph, visit)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import cast as typed
 
 from taskmap.graph.analysis.inlining import computed_once
 from taskmap.graph.nodes import Graph, Node
-from taskmap.graph.passes.base import GraphPass
+from taskmap.graph.passes.base import GraphPass, rewrite_known
 from taskmap.graph.quantised.convolution import PaddedWindow, convolution_product
 from taskmap.ir.construct import product, static_size
 from taskmap.ir.types import DType
@@ -39,15 +39,12 @@ class MultiplyConvolutions(GraphPass):
     def run(self, graph: Graph) -> Graph:
         """The same graph with such products."""
         constant = computed_once(graph)
-        made: dict[Node, Node] = {}
-        for node in graph.nodes():
-            inputs = tuple(made[n] for n in node.inputs)
-            same = all(a is b for a, b in zip(inputs, node.inputs, strict=True))
-            current = node if same else replace(node, inputs=inputs)
-            is_product = node not in constant and self._suits(node) and node.inputs[1] in constant
-            made[node] = _product(current) if is_product else current
-        outputs = [None if n is None else made[n] for n in graph.outputs]
-        return replace(graph, outputs=outputs)
+
+        def visit(now: Node, was: Node) -> Node:
+            is_product = was not in constant and self._suits(was) and was.inputs[1] in constant
+            return _product(now) if is_product else now
+
+        return rewrite_known(graph, visit)
 
     def _suits(self, node: Node) -> bool:
         if node.op != "convolution" or not node.is_compute or len(node.inputs) != 2:

@@ -17,7 +17,7 @@ from taskmap.graph.analysis.classify import definition, is_contraction, is_injec
 from taskmap.graph.analysis.inlining import computed_once
 from taskmap.graph.build import define
 from taskmap.graph.nodes import Graph, Node
-from taskmap.graph.passes.base import GraphPass
+from taskmap.graph.passes.base import GraphPass, rewrite_known
 from taskmap.graph.passes.weight_packing import PanelWidth
 from taskmap.ir.analysis.contraction import BYTES, Contraction, find_contraction
 from taskmap.ir.analysis.simplify import Simplifier
@@ -50,17 +50,14 @@ class NarrowWeights(GraphPass):
     def run(self, graph: Graph) -> Graph:
         """The same graph with such products."""
         constant = computed_once(graph)
-        made: dict[Node, Node] = {}
-        for node in graph.nodes():
-            inputs = tuple(made[n] for n in node.inputs)
-            same = all(a is b for a, b in zip(inputs, node.inputs, strict=True))
-            current = node if same else replace(node, inputs=inputs)
-            found = None if node in constant else self._narrow(current, constant)
-            made[node] = current if found is None else found
-            if node in constant:
-                constant.add(made[node])
-        outputs = [None if n is None else made[n] for n in graph.outputs]
-        return replace(graph, outputs=outputs)
+
+        def visit(now: Node, was: Node) -> Node:
+            if was in constant:
+                constant.add(now)
+                return now
+            return self._narrow(now, constant) or now
+
+        return rewrite_known(graph, visit)
 
     def _narrow(self, node: Node, constant: set[Node]) -> Node | None:
         if not node.is_compute or not node.dtype.is_float or not is_contraction(definition(node)):

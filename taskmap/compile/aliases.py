@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._functorch._aot_autograd.schemas import OutputType
+from torch._functorch._aot_autograd.schemas import OutputType, ViewAndMutationMeta
 from torch._guards import TracingContext
 
 from taskmap.compile.sharing import Aliases, Shared
@@ -80,16 +80,23 @@ def take_aliases(gm: fx.GraphModule, graph: Graph, symbols: Symbols, hidden: Seq
     return Aliases(tuple(map(_storage, arguments)), tuple(map(_storage, values)), shared, len(hidden))
 
 
+def traced_metadata(arguments: int) -> ViewAndMutationMeta | None:
+    """AOTAutograd's record of the graph that is being compiled, which has so many arguments; None if it has rearranged
+    them, so that their positions mean nothing."""
+    context = TracingContext.try_get()
+    metadata = context.fw_metadata if context is not None else None
+    return metadata if metadata is not None and len(metadata.input_info) == arguments else None
+
+
 def _views_of_written_arguments(arguments: int) -> dict[tuple[int, int], int]:
     """The argument for each pair of results of which the first is its new value and the second a view of that.
 
     AOTAutograd writes the new value into the argument. Of the second result it uses the size, strides and offset alone,
     to make a view of the argument: those of a part of the argument, which need not begin where its storage does.
     """
-    context = TracingContext.try_get()
-    metadata = context.fw_metadata if context is not None else None
-    if metadata is None or len(metadata.input_info) != arguments:
-        return {}  # AOTAutograd has rearranged the arguments, so their positions mean nothing
+    metadata = traced_metadata(arguments)
+    if metadata is None:
+        return {}
     written = metadata.mutated_inp_runtime_indices
     return {
         (k, len(written) + i): argument

@@ -7,11 +7,10 @@ from typing import Any
 
 import torch
 from torch._functorch.aot_autograd import make_boxed_func  # type: ignore[attr-defined]  # defined here in all versions
-from torch._guards import TracingContext
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
-from taskmap.compile.aliases import hidden_bases, take_aliases
+from taskmap.compile.aliases import hidden_bases, take_aliases, traced_metadata
 from taskmap.compile.driver import compile_graph
 from taskmap.compile.externs import extern_function
 from taskmap.compile.random_order import number_random
@@ -103,10 +102,9 @@ def _hint_is_ragged(hint: object) -> bool:
 
 def _frozen(arguments: int) -> frozenset[int]:
     """The positions of arguments that stay the same from call to call: parameters and buffers never written."""
-    context = TracingContext.try_get()
-    metadata = context.fw_metadata if context is not None else None
-    if metadata is None or len(metadata.input_info) != arguments:
-        return frozenset()  # AOTAutograd has rearranged the arguments, so their positions mean nothing
+    metadata = traced_metadata(arguments)
+    if metadata is None:
+        return frozenset()
     return frozenset(
         i
         for i in metadata.static_input_indices
