@@ -228,3 +228,33 @@ def test_a_process_that_dies_or_hangs_is_replaced() -> None:
         assert worker.generate(0) == generate(0)
     finally:
         worker.close()
+
+
+@pytest.mark.parametrize(
+    ("large", "dtype", "line"),
+    [
+        (1e36, "float32", "v0 = F.layer_norm(x0, (3,))"),
+        (1e36, "float32", "v0 = F.group_norm(x0.reshape(1, 2, 3), 2)"),
+        (1e308, "float64", "v0 = torch.stack((x0.var(1), x0.std(1), *torch.var_mean(x0, 1)))"),
+    ],
+)
+def test_squares_beyond_the_type_are_judged_by_the_definition(
+    large: float, dtype: str, line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Eager's kernels give an infinity or NaN by the place of the large element."""
+    values = Input("x0", f"torch.tensor([[1, {large}, -2], [2, 5, 3]], dtype=torch.{dtype})")
+    program = Program(7, (values,), (line,), ("v0",), ((3, 4, 5),))
+
+    def formula(x: Tensor) -> tuple[Tensor, ...]:
+        center = x.mean(1, keepdim=True)
+        squares = (x - center).square().sum(1, keepdim=True)
+        if dtype == "float64":
+            var = (squares / 2).flatten()
+            return (torch.stack((var, var.sqrt(), var, center.flatten())),)
+        unit = (x - center) * (squares / 3 + 1e-5).rsqrt()
+        return (unit if "layer" in line else unit.reshape(1, 2, 3),)
+
+    monkeypatch.setattr(checking, "_taskmap", lambda f, p, t: formula)
+    assert check(program, "cpu").kind in ("right", "rounding")
+    monkeypatch.setattr(checking, "_taskmap", lambda f, p, t: lambda x: (formula(x)[0] * 2,))
+    assert check(program, "cpu").kind == "value"

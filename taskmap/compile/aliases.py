@@ -57,23 +57,22 @@ def take_aliases(gm: fx.GraphModule, graph: Graph, symbols: Symbols, hidden: Seq
     arguments: list[Any] = [n.meta.get("val") for n in placeholders]
     order = {n: k for k, n in enumerate(gm.graph.nodes)}
     shared: dict[int, Shared] = {}
-    views = _views_of_written_arguments(len(arguments))
+    written = _views_of_written_arguments(len(arguments))
     for i, fx_node in enumerate(returned):
         node = graph.outputs[i]
         if node is None or _storage(values[i]) is None or fx_node.op == "placeholder" or isinstance(node, InputNode):
             continue
         if node.strides is None or node.dtype.kind == "x":
             continue
-        place = _place(fx_node, returned, placeholders, order)
-        if place is None:
-            continue
-        is_argument, k = place
-        offset = _distance((arguments if is_argument else values)[k], values[i], graph, symbols)
+        is_argument, k = place = _place(fx_node, returned, placeholders, order) or (False, i)
+        base = arguments[k] if is_argument else values[k]
+        if i in written and not is_argument:
+            new, argument = written[i]
+            if _same_memory(returned[new], fx_node) and _same_strides(values[new], arguments[argument]):
+                place, base = (True, argument), values[new]
+        offset = None if place == (False, i) else _distance(base, values[i], graph, symbols)
         if offset is not None:
-            rewritten = None if is_argument else views.get((k, i))
-            if rewritten is not None and _same_strides(values[k], arguments[rewritten]):
-                is_argument, k = True, rewritten
-            where = {"argument" if is_argument else "result": k}
+            where = {"argument" if place[0] else "result": place[1]}
             shared[i] = Shared(node.shape, node.strides, offset, node.dtype, **where)
     for i in shared:
         graph.outputs[i] = None
@@ -88,8 +87,9 @@ def traced_metadata(arguments: int) -> ViewAndMutationMeta | None:
     return metadata if metadata is not None and len(metadata.input_info) == arguments else None
 
 
-def _views_of_written_arguments(arguments: int) -> dict[tuple[int, int], int]:
-    """The argument for each pair of results of which the first is its new value and the second a view of that.
+def _views_of_written_arguments(arguments: int) -> dict[int, tuple[int, int]]:
+    """For each result that is a view of a written argument: the result that is the argument's new value, and the
+    argument.
 
     AOTAutograd writes the new value into the argument. Of the second result it uses the size, strides and offset alone,
     to make a view of the argument: those of a part of the argument, which need not begin where its storage does.
@@ -99,7 +99,7 @@ def _views_of_written_arguments(arguments: int) -> dict[tuple[int, int], int]:
         return {}
     written = metadata.mutated_inp_runtime_indices
     return {
-        (k, len(written) + i): argument
+        len(written) + i: (k, argument)
         for k, argument in enumerate(written)
         for i, info in enumerate(metadata.output_info)
         if info.output_type is OutputType.alias_of_input and info.base_idx == argument

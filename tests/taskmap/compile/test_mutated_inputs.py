@@ -107,7 +107,11 @@ def part_after_all_is_written(x: Tensor) -> tuple[Tensor, ...]:
     return parts[-1], parts[0] * 2
 
 
-@pytest.mark.parametrize("program", [part_of_what_is_written, part_after_all_is_written])
+def part_of_a_written_part(x: Tensor) -> tuple[Tensor, ...]:
+    return (x.unflatten(1, (-1, 1)).narrow(2, 0, 1).relu_(),)
+
+
+@pytest.mark.parametrize("program", [part_of_what_is_written, part_after_all_is_written, part_of_a_written_part])
 @pytest.mark.parametrize("dynamic", [None, True])
 def test_views_of_a_written_input_that_begins_within_its_storage(
     program: Callable[[Tensor], tuple[Tensor, ...]], dynamic: bool | None

@@ -1,0 +1,93 @@
+"""Operators by their definitions, where PyTorch's kernels do not compute what these say."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._decomp import decomposition_table
+from torch.utils._python_dispatch import TorchDispatchMode
+
+aten = torch.ops.aten
+
+
+class Decomposed(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Normalisations by the mean of squared deviations; in float64 every operator by its definition in Python, which
+    PyTorch has beside its kernels.
+
+    The kernels of normalisations and of float64 variances update moments step by step. Where squares exceed the range
+    of the type, that gives an infinity or NaN by how the elements fall into vectors; the definition gives an infinity.
+    """
+
+    def __init__(self, everything: bool) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.everything = everything
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func in NORMALISATIONS:
+            return NORMALISATIONS[func](*args, **kwargs)
+        if not self.everything or func._schema.is_mutable:
+            return func(*args, **kwargs)
+        if func in VARIANCES:
+            return VARIANCES[func](*args, **kwargs)
+        rule = decomposition_table.get(func)
+        if rule is None:
+            return func(*args, **kwargs)
+        with self:
+            return rule(*args, **kwargs)
+
+
+def _moments(x: Tensor, dim: Any, correction: float, keepdim: bool) -> tuple[Tensor, Tensor]:
+    """The mean and the variance, each rounded to the type of ``x`` once."""
+    axes = list(range(x.ndim)) if dim is None or len(dim) == 0 else [d % x.ndim for d in dim]
+    count = math.prod(x.shape[d] for d in axes)
+    center = x.double().mean(axes, keepdim=True).to(x.dtype)
+    squares = (x - center).double().square().sum(axes, keepdim=True)
+    spread = (squares / max(count - correction, 0)).to(x.dtype)
+    if not keepdim:
+        center, spread = (t.squeeze(tuple(axes)) for t in (center, spread))
+    return center, spread
+
+
+def _var(x: Tensor, dim: Any = None, *, correction: float | None = None, keepdim: bool = False) -> Tensor:
+    return _moments(x, dim, 1 if correction is None else correction, keepdim)[1]
+
+
+def _var_mean(x: Tensor, dim: Any = None, *, correction: float | None = None, keepdim: bool = False) -> Any:
+    return _moments(x, dim, 1 if correction is None else correction, keepdim)[::-1]
+
+
+def _layer_norm(x: Tensor, shape: Any, weight: Tensor | None, bias: Tensor | None, eps: float) -> Any:
+    center, spread = _moments(x, range(x.ndim - len(shape), x.ndim), 0, True)
+    rstd = (spread + eps).rsqrt()
+    unit = (x - center) * rstd
+    return _affine(unit, weight, bias), center, rstd
+
+
+def _group_norm(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, n: int, c: int, size: int, groups: int, eps: float
+) -> Any:
+    center, spread = _moments(x.reshape(n, groups, -1), (2,), 0, True)
+    rstd = (spread + eps).rsqrt()
+    unit = ((x.reshape(n, groups, -1) - center) * rstd).reshape(x.shape)
+    shape = (1, c, *([1] * (x.ndim - 2)))
+    weight, bias = (None if p is None else p.reshape(shape) for p in (weight, bias))
+    return _affine(unit, weight, bias), center.reshape(n, groups), rstd.reshape(n, groups)
+
+
+def _affine(unit: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    scaled = unit if weight is None else unit * weight
+    return scaled if bias is None else scaled + bias
+
+
+Rules = dict[Any, Callable[..., Any]]
+NORMALISATIONS: Rules = {aten.native_layer_norm.default: _layer_norm, aten.native_group_norm.default: _group_norm}
+VARIANCES: Rules = {
+    aten.var.correction: _var,
+    aten.std.correction: lambda *args, **kwargs: _var(*args, **kwargs).sqrt(),
+    aten.var_mean.correction: _var_mean,
+}
