@@ -12,6 +12,7 @@ In reading order: ``expressions``, ``nodes`` and ``types`` are the language itse
     last_block   the last of several blocks to arrive, which combines their results
     script       a Python function read into IR
     select       instructions for a statement, by equality saturation
+    loops        loop shapes of a CPU: vectors, and grids that threads share
     lower        the passes that make a kernel printable
     decompose    schedules as values: specs, and the steps that decompose them
     interp       the meaning of a kernel, executed

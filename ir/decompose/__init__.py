@@ -13,6 +13,7 @@ In reading order:
     show, picture    a tree as text and as a drawing
     ownership    the task mapping that a tree means
     lowering     a finished tree as a kernel
+    cores        loops that cores share, and their loops in vectors
     emit, copies, pipeline    its statements: of products, of copies, of copies fetched ahead
     blocks/      the tiles of blocks, the sums that workers share, and clusters
     specialize   warpgroups with different roles: one fetches, the others multiply

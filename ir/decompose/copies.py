@@ -12,6 +12,7 @@ from taskmap.ir.algebra.mapping import TaskMapping, repeat
 from taskmap.ir.algebra.quotient import quotient
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import ceil_div, static_size
+from taskmap.ir.decompose.cores import elements
 from taskmap.ir.decompose.levels import HELD, Level
 from taskmap.ir.decompose.micro.call import call, micro_kernel_of
 from taskmap.ir.decompose.ownership import elements_of, without_dims
@@ -127,6 +128,9 @@ class CopyEmitter:
         if isinstance(step, DoneStep):
             if micro_kernel_of(tree) is not None:
                 self.called(tree, step, src, dst)
+            elif step.lanes and not (src.is_clipped or dst.is_clipped):
+                for i in elements(self.b, src.names, (src.axes, dst.axes), _sizes(step.before), step.lanes):
+                    self.b.store(dst.buffer, dst.element(i), src.buffer[src.element(i)])
             else:
                 self.pieces(step.before, src, dst)
             return

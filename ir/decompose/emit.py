@@ -13,18 +13,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from taskmap.ir import nodes as ir
 from taskmap.ir.algebra.layout import row_major
 from taskmap.ir.algebra.register_tile import is_in_order
 from taskmap.ir.builder import Builder
-from taskmap.ir.construct import as_expr, cast, ceil_div, const, eq, index, product, select, static_size
+from taskmap.ir.construct import as_expr, cast, ceil_div, const, eq, index, minimum, product, select, static_size
 from taskmap.ir.construct import call as apply
 from taskmap.ir.decompose.barriers import Stages
 from taskmap.ir.decompose.blocks.grid import Grid, unravel
 from taskmap.ir.decompose.blocks.multicast import counts_of
 from taskmap.ir.decompose.blocks.sums import SharedReduction, SumSegment, share_of
 from taskmap.ir.decompose.copies import CopyEmitter, layout_of, strides_in_shared
+from taskmap.ir.decompose.cores import end_with_the_problem, shared_tiles
 from taskmap.ir.decompose.levels import HELD, Level
 from taskmap.ir.decompose.micro.call import call, micro_kernel_of
 from taskmap.ir.decompose.ownership import owner_of, without_dims
@@ -149,8 +151,7 @@ class Emitter:
                 self.share = share_of(self.b, self.tree, step, self.grid)
                 body(_tiled(step, views, where))
         elif step.level is Level.CORE:
-            with self.b.loop("tile", product([counts[a] for a in order]), ir.LoopKind.PARALLEL) as number:
-                where = {a: self.b.let(f"tile_{a}", i) for a, i in unravel(number, counts, order).items()}
+            with shared_tiles(self.b, self.tree.root, step, counts) as where:
                 self.whole_or_part(step, views, where, body)
         elif step.level is Level.LANES:
             edge = POSITIONS in views and not views[POSITIONS].is_exact
@@ -175,8 +176,14 @@ class Emitter:
     def whole_or_part(
         self, step: TileStep, views: Views, at: dict[str, ir.Expr], body: Callable[[Views], None]
     ) -> None:
-        """On a CPU, tiles that lie inside the problem are free of tests: the rest has a copy of its own."""
+        """On a CPU, tiles that lie inside the problem are free of tests: the rest has a copy of its own, or shorter
+        loops."""
         uneven = [c for c in step.cuts if not _divides(c, step.before.extent(c.axis))]
+        if end_with_the_problem(self.tree.steps[self.tree.steps.index(step) + 1 :]):
+            rest = {c.axis: index(step.before.extent(c.axis)) - at[c.axis] * c.width for c in uneven}
+            ends = {c.axis: self.b.let("count", minimum(rest[c.axis], c.width)) for c in uneven}
+            body(_tiled(step, views, at, all_whole=True, ends=ends))
+            return
         inside = as_expr(True)
         for c in uneven:
             inside = inside & ((at[c.axis] + 1) * c.width <= index(step.before.extent(c.axis)))
@@ -304,7 +311,7 @@ class Emitter:
         spec = step.before
         if isinstance(spec, StageSpec):
             adding = any(isinstance(s, AccumulateStep) for s in self.tree.steps)
-            StageLeaf(self.b, self.threads, spec, views, adding=adding, given=step.mapping).emit()
+            StageLeaf(self.b, self.threads, spec, views, adding=adding, given=step.mapping, lanes=step.lanes).emit()
             return
         if spec.kind == "move":
             self.copies.through(Tree(spec, (step,)), views["src"], views["dst"])
@@ -364,10 +371,13 @@ class Emitter:
         return copy
 
 
-def _tiled(step: TileStep, views: Views, at: dict[str, ir.Expr], *, all_whole: bool = False) -> Views:
+def _tiled(
+    step: TileStep, views: Views, at: dict[str, ir.Expr], *, all_whole: bool = False,
+    ends: Mapping[str, ir.Expr] = MappingProxyType({}),
+) -> Views:  # fmt: skip
     cuts = {c.axis: (c, at[c.axis], all_whole or _divides(c, step.before.extent(c.axis))) for c in step.cuts}
     cuts |= {step.part.axis: (step.part, at[step.part.axis], True)} if step.part else {}
-    return {name: view.tile(cuts) for name, view in views.items()}
+    return {name: view.tile(cuts).ending(ends) for name, view in views.items()}
 
 
 def _divides(cut: Cut, whole: ir.Dim) -> bool:

@@ -14,6 +14,7 @@ from taskmap.ir import nodes as ir
 from taskmap.ir.algebra.mapping import TaskMapping
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import as_expr, binary, cast, const, identity, index, load, static_size
+from taskmap.ir.decompose.cores import elements
 from taskmap.ir.decompose.levels import Level
 from taskmap.ir.decompose.ownership import share_elements
 from taskmap.ir.decompose.refusal import refusal
@@ -61,7 +62,7 @@ def views_of_part(
 @dataclass(frozen=True, slots=True)
 class StageLeaf:
     """Writes the elements of a stage. adding: its result has a first value already. given: the mapping of equal chunks
-    of them to threads."""
+    of them to threads. lanes: of the vectors of a core's loop, or 0."""
 
     b: Builder
     threads: int
@@ -69,12 +70,18 @@ class StageLeaf:
     views: dict[str, OperandView]
     adding: bool
     given: TaskMapping | None = None
+    lanes: int = 0
 
     def emit(self) -> None:
         """All elements of the part."""
         spec, out = self.spec, self.views[self.spec.written]
         if self.given is not None:
             self.chunks(self.given)
+        elif self.lanes:
+            axes, sizes = self.views[POSITIONS].axes, [n for _, n in spec.extents]
+            lanes = self.lanes if self.views[POSITIONS].is_exact else 1  # the elements of an edge are tested one by one
+            for position in elements(self.b, [n for n, _ in spec.extents], [axes], sizes, lanes):
+                self.element(position)
         elif spec.kind == "compute":
             with self.elements() as at:
                 self.element(at)

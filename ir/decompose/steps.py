@@ -54,7 +54,9 @@ class _Step:
 class TileStep(_Step):
     """Tiles by ``cuts``. level: None for tiles in order. by_columns: m varies fastest, not n. unroll: of loops.
     group: blocks are numbered by groups of this many rows of tiles. fetched: one more warpgroup fetches. parts: the
-    workers that share the sum of each tile. persistent: as many blocks as multiprocessors take the tiles in turns."""
+    workers that share the sum of each tile. persistent: as many blocks as multiprocessors take the tiles in turns.
+    least: elements of the whole spec from which on cores share the tiles; None: always. tasks: enough tiles to share,
+    along the slowest axes, so that a core has loops over the rest; 0: all are shared."""
 
     cuts: tuple[Cut, ...]
     level: Level | None = None
@@ -64,6 +66,8 @@ class TileStep(_Step):
     fetched: bool = False
     parts: int = 1
     persistent: bool = False
+    least: int | None = None
+    tasks: int = 0
 
     @property
     def order(self) -> list[str]:
@@ -86,6 +90,8 @@ class TileStep(_Step):
         parts += [".specialize(WARPGROUP, 'fetch')"] if self.fetched else []
         parts += [f".split_sum({self.parts})"] if self.parts > 1 else []
         parts += [".persistent()"] if self.persistent else []
+        if self.least is not None:
+            parts += [f".parallel({self.least}{f', tasks={self.tasks}' if self.tasks else ''})"]
         return "".join([*parts, ".unroll()" if self.unroll else ""])
 
 
@@ -148,16 +154,18 @@ class AccumulateStep(_Step):
 @dataclass(frozen=True, slots=True)
 class DoneStep(_Step):
     """The end. by: the instruction that does the spec; None if lowering chooses it. mapping: of equal chunks of the
-    result to workers, if given."""
+    result to workers, if given. lanes: the neighbours that a core's loop takes at a time; 0: no loop is asked for."""
 
     by: Instruction | None = None
     mapping: TaskMapping | None = None
+    lanes: int = 0
 
     def __str__(self) -> str:
         if self.by is not None and isinstance(self.by.spec, MicroKernelSpec):
             return f".done({self.by.spec.name})"
         given = f"by={self.mapping}" if self.mapping else ""
-        return f".done({given}){f'   {self.by.name}' if self.by else ''}"
+        vectors = f".vectorize({self.lanes})" if self.lanes else ""
+        return f".done({given}){vectors}{f'   {self.by.name}' if self.by else ''}"
 
 
 Step = TileStep | SplitStep | MoveStep | AccumulateStep | DoneStep

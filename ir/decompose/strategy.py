@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec
 from taskmap.ir.algebra.mapping import TaskMapping
 from taskmap.ir.construct import static_size
 from taskmap.ir.decompose import checks
+from taskmap.ir.decompose.cores import check_parallel, check_vectors
 from taskmap.ir.decompose.leaves import leaf_of
 from taskmap.ir.decompose.levels import Level
 from taskmap.ir.decompose.micro.kernel import MicroKernel
@@ -238,6 +239,34 @@ class Primitives:
         step = checks.last(tree, TileStep, "persistent()", "tile(...).to(BLOCK)")
         checks.persistent(tree, step)
         return tree._refined(replace(step, persistent=True))
+
+    def parallel(self, least: int = 0, tasks: int | None = None) -> Strategy:
+        """Cores share the tiles if the whole spec has at least ``least`` elements, or terms of a sum. tasks: enough for
+        all cores; the slowest axes that have as many tiles together are shared, and each core has loops over the rest.
+
+        Compute(64, m, n).tile(1, 32, 32).to(CORE)                         ->  all tiles are one shared loop
+        Compute(64, m, n).tile(1, 32, 32).to(CORE).parallel(20_000, 16)    ->  64 shared iterations, each with a loop
+                                                                               over tiles; below 20,000, no threads
+        """
+        tree = self._tree()
+        word = f"parallel({least}{'' if tasks is None else f', {tasks}'})"
+        step = checks.last(tree, TileStep, word, "tile(...).to(CORE)")
+        check_parallel(tree, step, least, tasks, word)
+        return tree._refined(replace(step, least=least, tasks=tasks or 0))
+
+    def vectorize(self, lanes: int) -> Strategy:
+        """A copy, or element-wise work, of one core is a loop over its elements: ``lanes`` neighbours along the last
+        axis at a time, the rest in halving widths, or one by one if its number is known at run time only. Loops of this
+        kind end where the problem ends.
+
+        Compute(32, 32)(Core).done()                  ->  for i: for j:  y[i, j] = ...
+        Compute(32, 32)(Core).done().vectorize(16)    ->  for i: for j in 0, 16:  y[i, j : j + 16] = ...
+        """
+        tree = self._tree()
+        word = f"vectorize({lanes})"
+        step = checks.last(tree, DoneStep, word, "done()")
+        check_vectors(tree, step, lanes, word)
+        return tree._refined(replace(step, lanes=lanes))
 
     def pad(self, elements: int) -> Strategy:
         """The lines of the copy in shared memory lie ``elements`` further apart, against bank conflicts."""

@@ -14,11 +14,13 @@ from taskmap.ir.decompose.steps import Cut
 @dataclass(frozen=True, slots=True)
 class AxisView:
     """at: the buffer's index for an index of the part. run: neighbours of the part are neighbours in the buffer within
-    aligned runs of this length; 0: everywhere. exact: no element of the part lies beyond the end."""
+    aligned runs of this length; 0: everywhere. exact: no element of the part lies beyond the end. length: the size of
+    a part that is shortened where the problem ends."""
 
     at: Callable[[ir.Expr], ir.Expr]
     run: int = 0
     exact: bool = True
+    length: ir.Expr | None = None
 
     def tile(self, cut: Cut, number: ir.Expr, *, exact: bool) -> AxisView:
         """Tile ``number`` of the part."""
@@ -58,6 +60,14 @@ class OperandView:
             for name, view in zip(self.names, self.axes, strict=True)
         )
         return replace(self, axes=axes)
+
+    def ending(self, lengths: Mapping[str, ir.Expr]) -> OperandView:
+        """The part, shortened to these lengths along some axes."""
+        axes = tuple(
+            replace(view, length=lengths[name]) if view is not None and name in lengths else view
+            for name, view in zip(self.names, self.axes, strict=True)
+        )
+        return replace(self, axes=axes) if lengths else self
 
     @property
     def is_exact(self) -> bool:

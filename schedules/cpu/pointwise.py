@@ -14,23 +14,27 @@ from dataclasses import dataclass, replace
 
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import index, product, static_size
+from taskmap.ir.loops import Shared, parallel_grid, worth_sharing
 from taskmap.ir.nodes import Buffer, Call, Dim, Expr, Kernel, Reduce, Var
 from taskmap.ir.printer import print_dim
 from taskmap.ir.target import CpuTarget
 from taskmap.ir.task import Task
-from taskmap.ir.visit import walk_exprs
+from taskmap.ir.visit import substitute, walk_exprs
 from taskmap.schedules.common.access import MemoryStep, accesses, merged_axes, require_pointwise, storage_order
 from taskmap.schedules.common.inline import Inliner
-from taskmap.schedules.common.loops import Shared, parallel_grid, vector_loop, worth_sharing
+from taskmap.schedules.common.loops import vector_loop
 from taskmap.schedules.common.positions import position_of, positions_in, store_outputs
 from taskmap.schedules.common.segments import Segments, find_segments
 from taskmap.schedules.common.transpose_domain import find_transpose
 from taskmap.schedules.cpu.support.kernels import kernel_of
-from taskmap.schedules.cpu.transpose import emit_transpose
+from taskmap.schedules.cpu.transpose import schedule_transpose
+from taskmap.schedules.strategies.transpose import TransposedTask
 
 _SHARED_FROM = 20_000
 """The least number of operations (see ``work``) for which several threads are faster than one."""
 _TASKS_PER_CORE = 8
+_LARGE = 1024
+"""A symbolic size, where only proportions matter."""
 
 
 def schedule_pointwise(task: Task, target: CpuTarget) -> Kernel:
@@ -46,13 +50,13 @@ def schedule_pointwise(task: Task, target: CpuTarget) -> Kernel:
     runs = merged_axes(storage_order(domain), domain.shape, walks)
     extents = [product([domain.shape[a] for a in run]) for run in runs]
     lanes = target.lanes(vector_bytes(task))
+    transpose = find_transpose(task, axes, runs, extents, walks)
+    if transpose is not None:
+        least = _worth_sharing(task, domain.shape)
+        return schedule_transpose(TransposedTask(task, transpose, domain, runs, extents), lanes, least, target)
     b = Builder()
     values = Inliner(task, b)
     shared = worth_sharing(work(task, domain.shape), _SHARED_FROM)
-    transpose = find_transpose(task, axes, runs, extents, walks)
-    if transpose is not None:
-        tile = emit_transpose(b, values, transpose, domain, runs, extents, lanes, shared, target, task.outputs)
-        return kernel_of(task, b, f"cpu.transpose({_product(extents)}, tile={tile}, lanes={lanes})")
     pieces = find_segments(task, axes, domain)
     if pieces is not None:
         segmented = _Segmented(task, target, domain, axes, pieces, lanes, shared)
@@ -131,7 +135,7 @@ def _nest(
     inner = 1 if together == 1 else 2
     names = [f"o{r}" for r in range(len(runs) - inner)]
     enough = _TASKS_PER_CORE * target.cores
-    with parallel_grid(b, names, extents[:-inner], values, shared, enough) as outer:
+    with parallel_grid(b, names, extents[:-inner], values.simplifier, shared, enough) as outer:
         inside = values.nested()
 
         def each(i: Expr, local: Inliner, *_: object) -> None:
@@ -191,7 +195,7 @@ class _Segmented:
         """Every segment in turn, inside the loops over the other axes."""
         names = [f"o{r}" for r in range(len(runs) - 1)]
         enough = _TASKS_PER_CORE * self.target.cores
-        with parallel_grid(b, names, extents[:-1], values, self.shared, enough) as outer:
+        with parallel_grid(b, names, extents[:-1], values.simplifier, self.shared, enough) as outer:
             for first, length in self.pieces.pieces:
 
                 def element(
@@ -266,6 +270,14 @@ def work(task: Task, shape: Sequence[Dim]) -> Dim:
     for each, times in counts.items():
         total = total + product([each, times])
     return total
+
+
+def _worth_sharing(task: Task, shape: Sequence[Dim]) -> int:
+    """The least number of elements, of a domain of ``shape``, for which several threads are faster than one. Symbolic
+    sizes count as large: they do not change the work of an element."""
+    large = {v: index(_LARGE) for v in task.dims}
+    elements, operations = (static_size(substitute(index(n), large)) or 1 for n in (product(shape), work(task, shape)))
+    return -(-_SHARED_FROM * elements // operations)
 
 
 def _smaller(a: Dim, b: Dim) -> Dim:

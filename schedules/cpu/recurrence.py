@@ -19,13 +19,14 @@ from taskmap.ir.analysis.simplify import Simplifier
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import eq, index, select, static_size
 from taskmap.ir.errors import ScheduleError
+from taskmap.ir.loops import column_groups, parallel_grid
 from taskmap.ir.nodes import Buffer, Dim, Expr, Kernel, Scope, Var
 from taskmap.ir.printer import print_dim
 from taskmap.ir.target import CpuTarget
 from taskmap.ir.task import Task
 from taskmap.ir.types import DType
 from taskmap.schedules.common.inline import Inliner
-from taskmap.schedules.common.loops import column_groups, each_column, parallel_grid
+from taskmap.schedules.common.loops import each_column
 from taskmap.schedules.common.recurrence_domain import RecurrenceDomain, RecurrencePass, find_recurrence
 from taskmap.schedules.common.recurrence_memory import RecurrenceMemory
 from taskmap.schedules.cpu.matmul.microkernel import emit_tile
@@ -80,7 +81,7 @@ class _Plan:
         whole = self.dim(index(batch) // height)
         count = self.dim(index(whole) + (index(batch) - whole * height + (last - 1)) // last)
         values = Inliner(self.frame.task, self.b)
-        with parallel_grid(self.b, ["block", "d"], [count, directions], values, True, 1 << 62) as (block, d):
+        with parallel_grid(self.b, ["block", "d"], [count, directions], values.simplifier, True, 1 << 62) as (block, d):
             inside = values.nested()
             if whole != 0:
                 with self.b.when(inside.simplifier(block < whole)):

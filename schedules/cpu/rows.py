@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import eq, identity, index, ne, product, select, static_size
+from taskmap.ir.loops import parallel_grid, worth_sharing
 from taskmap.ir.nodes import Buffer, Call, Expr, Kernel, Load, Reduce
 from taskmap.ir.printer import print_dim
 from taskmap.ir.target import CpuTarget
@@ -26,7 +27,6 @@ from taskmap.ir.types import i64
 from taskmap.ir.visit import walk_exprs
 from taskmap.schedules.common.access import require_count
 from taskmap.schedules.common.inline import Inliner, Reader
-from taskmap.schedules.common.loops import parallel_grid, worth_sharing
 from taskmap.schedules.common.positions import positions_in
 from taskmap.schedules.common.row_domain import RowDomain, Rows, is_exact, reductions_of, row_length, same_shape
 from taskmap.schedules.cpu.pointwise import vector_bytes, work
@@ -74,7 +74,7 @@ class _Plan:
         shared = False if self.alone else worth_sharing(work(self.task, full.shape), _SHARED_FROM)
         extents = [full.shape[d] for d in kept]
         names = [f"r{d}" for d in kept]
-        with parallel_grid(self.b, names, extents, values, shared, 8 * self.target.cores) as at:
+        with parallel_grid(self.b, names, extents, values.simplifier, shared, 8 * self.target.cores) as at:
             position: list[Expr] = [index(0)] * full.rank
             for d, i in zip(kept, at, strict=True):
                 position[d] = i

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import cast, identity, index, product, static_size
+from taskmap.ir.loops import parallel_grid, worth_sharing
 from taskmap.ir.nodes import Cast, Compare, Const, Dim, Expr, Kernel, Reduce, Scope, Select, Var
 from taskmap.ir.target import CpuTarget
 from taskmap.ir.task import Stage, Task
@@ -18,7 +19,7 @@ from taskmap.ir.visit import walk_exprs
 from taskmap.schedules.common.access import require_count, storage_order
 from taskmap.schedules.common.epilogue import Epilogue
 from taskmap.schedules.common.inline import Inliner, combine
-from taskmap.schedules.common.loops import parallel_grid, vector_loop, worth_sharing
+from taskmap.schedules.common.loops import vector_loop
 from taskmap.schedules.cpu.support.kernels import kernel_of
 
 _SHARED_FROM = 10_000
@@ -90,7 +91,7 @@ def schedule_scan(task: Task, target: CpuTarget) -> Kernel | None:
     shared = worth_sharing(product(stage.shape), _SHARED_FROM) if others else False
     sizes: list[Dim] = [stage.shape[d] for d in others]
     names = [f"o{d}" for d in others]
-    with parallel_grid(b, names, sizes, values, shared, 8 * target.cores) as outer:
+    with parallel_grid(b, names, sizes, values.simplifier, shared, 8 * target.cores) as outer:
         at = dict(zip(others, outer, strict=True))
         if inner is None:
             walk(at, values.nested())

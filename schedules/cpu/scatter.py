@@ -19,13 +19,14 @@ from dataclasses import dataclass, field
 
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import ceil_div, index, maximum, minimum, product, static_size
+from taskmap.ir.loops import parallel_grid, worth_sharing
 from taskmap.ir.nodes import Dim, Expr, Kernel, Var
 from taskmap.ir.printer import print_dim
 from taskmap.ir.target import CpuTarget
 from taskmap.ir.task import Task
 from taskmap.schedules.common.access import storage_order
 from taskmap.schedules.common.inline import Inliner
-from taskmap.schedules.common.loops import parallel_grid, vector_loop, worth_sharing
+from taskmap.schedules.common.loops import vector_loop
 from taskmap.schedules.common.scatter_domain import ScatterDomain, find_scatter
 from taskmap.schedules.cpu.pointwise import vector_bytes
 from taskmap.schedules.cpu.support.kernels import kernel_of
@@ -90,7 +91,7 @@ class _Plan:
         names = [*(f"o{d}" for d in outer), "range", "block"]
         enough = _TASKS_PER_CORE * self.target.cores
         together = inner is not None or shares.ranges == 1
-        with parallel_grid(b, names, extents, values, shared, enough) as at:
+        with parallel_grid(b, names, extents, values.simplifier, shared, enough) as at:
             *left, number, block = at
             start, count = self.positions(shares, number, values)
             first = values.simplifier(block * shares.width)
@@ -102,7 +103,7 @@ class _Plan:
         if not together:
             whole = [stage.shape[d] for d in outer]
             names = [f"p{d}" for d in outer]
-            with parallel_grid(b, names, whole, values, shared, enough) as at:
+            with parallel_grid(b, names, whole, values.simplifier, shared, enough) as at:
                 self.put_where_covered(_Part(dict(zip(outer, at, strict=True))), values)
         shape = "x".join(map(print_dim, stage.shape))
         note = f"cpu.scatter({shape}, {frame.e.op}, ranges={shares.ranges}, lanes={self.lanes}, order=source)"

@@ -25,6 +25,7 @@ from taskmap.schedules.cuda.support.launch import WARP, Launch
 from taskmap.schedules.cuda.support.one_thread_per_vector import one_thread_each
 from taskmap.schedules.cuda.support.vectors import fills, vector_lanes
 from taskmap.schedules.cuda.transpose import schedule_transpose
+from taskmap.schedules.strategies.transpose import TransposedTask
 
 
 def schedule_pointwise(task: Task, target: GpuTarget) -> Kernel:
@@ -43,7 +44,7 @@ def schedule_pointwise(task: Task, target: GpuTarget) -> Kernel:
     extents = [product([domain.shape[a] for a in run]) for run in runs]
     transpose = find_transpose(task, axes, runs, extents, walks)
     if transpose is not None:
-        return schedule_transpose(task, transpose, domain, runs, extents, walks, target)
+        return schedule_transpose(TransposedTask(task, transpose, domain, runs, extents), walks, target)
     inner = coalesced_run(runs, walks, len(task.outputs))
     order = [r for r in range(len(runs)) if r != inner] + [inner]
     runs, extents = [runs[r] for r in order], [extents[r] for r in order]

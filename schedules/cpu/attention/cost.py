@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from taskmap.ir.loops import column_groups
 from taskmap.ir.target import CpuTarget
-from taskmap.schedules.common.loops import column_groups
 from taskmap.schedules.cpu.attention.config import AttentionConfig
 from taskmap.schedules.cpu.support.balance import blocks
 from taskmap.schedules.cpu.support.rates import FREE, L2_BYTES, L3_BYTES, TASK, TILE, USABLE, beside, busiest, step

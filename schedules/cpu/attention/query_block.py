@@ -22,6 +22,7 @@ from taskmap.ir.construct import (
     select,
     static_size,
 )
+from taskmap.ir.loops import column_groups
 from taskmap.ir.nodes import Buffer, Dim, Expr, Load, Scope, Var
 from taskmap.ir.target import CpuTarget
 from taskmap.ir.task import Task
@@ -31,7 +32,7 @@ from taskmap.schedules.common.attention_match import Attention
 from taskmap.schedules.common.convolution_geometry import positions
 from taskmap.schedules.common.epilogue import Epilogue
 from taskmap.schedules.common.inline import Inliner
-from taskmap.schedules.common.loops import column_groups, each_column, lane_kind
+from taskmap.schedules.common.loops import each_column, lane_kind
 from taskmap.schedules.cpu.matmul.microkernel import Tile, emit_tile
 
 

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import ceil_div, index, minimum, product
 from taskmap.ir.errors import ScheduleError
+from taskmap.ir.loops import parallel_grid, worth_sharing
 from taskmap.ir.nodes import Dim, Kernel
 from taskmap.ir.target import CpuTarget
 from taskmap.ir.task import Task
@@ -29,7 +30,6 @@ from taskmap.ir.types import f32
 from taskmap.schedules.common.access import require_count
 from taskmap.schedules.common.attention_match import Attention, find_attention
 from taskmap.schedules.common.inline import Inliner
-from taskmap.schedules.common.loops import parallel_grid, worth_sharing
 from taskmap.schedules.cpu.attention.config import AttentionConfig, default, validity
 from taskmap.schedules.cpu.attention.query_block import QueryBlock
 from taskmap.schedules.cpu.attention.tile_block import TileQueryBlock, attention_unit, tile_config
@@ -72,7 +72,7 @@ class _Template:
         batch, heads, queries, _ = a.stage.shape
         extents = [batch, heads, ceil_div(queries, rows)]
         shared = worth_sharing(product([batch, heads, queries, a.keys, a.depth + a.width]), _SHARED_FROM)
-        with parallel_grid(b, ["batch", "head", "block"], extents, values, shared, 1 << 62) as (n, h, block):
+        with parallel_grid(b, ["batch", "head", "block"], extents, values.simplifier, shared, 1 << 62) as (n, h, block):
             inside = values.nested()
             first = inside.simplifier(block * rows)
             blocks: Dim = ceil_div(a.keys, keys)

@@ -24,12 +24,13 @@ from taskmap.ir.construct import (
     static_size,
 )
 from taskmap.ir.construct import product as size_of
+from taskmap.ir.loops import column_groups
 from taskmap.ir.nodes import Buffer, Dim, Expr, LoopKind
 from taskmap.ir.target import CpuTarget
 from taskmap.ir.types import f32
 from taskmap.schedules.common.attention_match import Attention
 from taskmap.schedules.common.inline import Inliner
-from taskmap.schedules.common.loops import column_groups, each_column
+from taskmap.schedules.common.loops import each_column
 from taskmap.schedules.cpu.attention.config import AttentionConfig
 from taskmap.schedules.cpu.attention.query_block import QueryBlock, QueryTile
 from taskmap.schedules.cpu.matmul.amx_tile import Place, TileUnit, multiply_tiles, tile_unit

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import index, maximum, minimum, product, static_size
+from taskmap.ir.loops import Shared, worth_sharing
 from taskmap.ir.nodes import Dim, Expr, Kernel
 from taskmap.ir.target import CpuTarget
 from taskmap.ir.task import Task
 from taskmap.ir.types import DType, compute_type
 from taskmap.schedules.common.convolution_geometry import Convolution, StridePhase
 from taskmap.schedules.common.inline import Inliner
-from taskmap.schedules.common.loops import Shared, worth_sharing
 from taskmap.schedules.cpu.support.kernels import kernel_of
 
 _SHARED_FROM = 40_000

@@ -13,10 +13,10 @@ import math
 from dataclasses import dataclass
 
 from taskmap.ir.construct import static_size
+from taskmap.ir.loops import column_groups
 from taskmap.ir.nodes import Dim
 from taskmap.ir.target import CpuTarget
 from taskmap.schedules.common.convolution_geometry import Convolution, StridePhase, is_planar, positions
-from taskmap.schedules.common.loops import column_groups
 from taskmap.schedules.cpu.convolution.config import ConvolutionConfig, by_dots, depth, element_bytes
 from taskmap.schedules.cpu.convolution.depthwise_config import DepthwiseConfig
 from taskmap.schedules.cpu.convolution.input_tile import InputTile

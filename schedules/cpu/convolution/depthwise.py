@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from taskmap.ir.construct import call, cast, ceil_div, index
+from taskmap.ir.loops import column_groups, parallel_grid
 from taskmap.ir.nodes import Buffer, Dim, Expr, Kernel, Scope
 from taskmap.schedules.common.convolution_geometry import StridePhase, positions
 from taskmap.schedules.common.epilogue import Epilogue
 from taskmap.schedules.common.inline import Inliner
-from taskmap.schedules.common.loops import column_groups, each_column, parallel_grid
+from taskmap.schedules.common.loops import each_column
 from taskmap.schedules.cpu.convolution.base import ConvolutionBase, OutputBlock
 from taskmap.schedules.cpu.convolution.depthwise_config import DepthwiseConfig
 from taskmap.schedules.cpu.convolution.input_tile import InputTile
@@ -40,7 +41,7 @@ class Depthwise(ConvolutionBase):
         places = [c.steps(0), ceil_div(c.steps(1), rows), ceil_div(c.steps(2), columns)]
         extents = [c.batch, *places, whole + (rest > 0)]
         names = ["image", "plane", "rows", "columns", "chunk"]
-        with parallel_grid(b, names, extents, values, self.shared, 1 << 62) as (image, z, y, x, part):
+        with parallel_grid(b, names, extents, values.simplifier, self.shared, 1 << 62) as (image, z, y, x, part):
             inside = values.nested()
             first = (z, inside.simplifier(y * rows), inside.simplifier(x * columns))
             block = OutputBlock(image, index(0), first, rows, columns)

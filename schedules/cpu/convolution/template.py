@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 from taskmap.ir.construct import ceil_div, index, minimum, product, static_size
 from taskmap.ir.errors import ScheduleError
+from taskmap.ir.loops import column_groups, parallel_grid
 from taskmap.ir.nodes import Buffer, Dim, Expr, Kernel, Var
 from taskmap.ir.target import CpuTarget
 from taskmap.ir.task import Task
@@ -33,7 +34,6 @@ from taskmap.schedules.common.convolution_geometry import (
 )
 from taskmap.schedules.common.epilogue import Epilogue
 from taskmap.schedules.common.inline import Inliner
-from taskmap.schedules.common.loops import column_groups, parallel_grid
 from taskmap.schedules.cpu.convolution.base import ConvolutionBase, OutputBlock
 from taskmap.schedules.cpu.convolution.config import ConvolutionConfig, by_dots, default, validity
 from taskmap.schedules.cpu.convolution.depthwise import Depthwise
@@ -156,11 +156,11 @@ class Dense(ConvolutionBase):
         extents = [c.batch, c.groups, *places, chunks]
         names = ["image", "group", "plane", "rows", "columns", "chunk"]
         if self.config.neighbours == "image":
-            with parallel_grid(self.b, names, extents, values, self.shared, 1 << 62) as at:
+            with parallel_grid(self.b, names, extents, values.simplifier, self.shared, 1 << 62) as at:
                 yield at
             return
         names, extents = [names[5], *names[:5]], [extents[5], *extents[:5]]
-        with parallel_grid(self.b, names, extents, values, self.shared, 1 << 62) as (part, *place):
+        with parallel_grid(self.b, names, extents, values.simplifier, self.shared, 1 << 62) as (part, *place):
             yield (*place, part)
 
     def panel(

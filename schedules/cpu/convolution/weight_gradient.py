@@ -21,6 +21,7 @@ from typing import cast as typed
 
 from taskmap.ir.analysis.simplify import Simplifier
 from taskmap.ir.construct import ceil_div, index, maximum, minimum, static_size
+from taskmap.ir.loops import column_groups, parallel_grid
 from taskmap.ir.nodes import Dim, Expr, Kernel, Load, Reduce, Scope, Var
 from taskmap.ir.target import CpuTarget
 from taskmap.ir.task import Task
@@ -29,7 +30,7 @@ from taskmap.schedules.common.access import require_count
 from taskmap.schedules.common.convolution_geometry import DIMENSIONS, Convolution, is_planar, phases, positions
 from taskmap.schedules.common.epilogue import Epilogue
 from taskmap.schedules.common.inline import Inliner
-from taskmap.schedules.common.loops import column_groups, each_column, parallel_grid
+from taskmap.schedules.common.loops import each_column
 from taskmap.schedules.common.sampled_equality import equal_on_samples
 from taskmap.schedules.cpu.convolution.base import ConvolutionBase
 from taskmap.schedules.cpu.convolution.input_tile import InputTile
@@ -149,7 +150,8 @@ class _Correlation(ConvolutionBase):
         size = min(c.channels, max(1, -(-size // tile.rows) * tile.rows if size < most else size))
         values = Inliner(self.task, b)
         extents = [c.groups, -(-c.channels // size), panels]
-        with parallel_grid(b, ["group", "block", "panel"], extents, values, True, 1 << 62) as (group, block, panel):
+        names = ["group", "block", "panel"]
+        with parallel_grid(b, names, extents, values.simplifier, True, 1 << 62) as (group, block, panel):
             for fits_j, j_size, j_first in _edges(block, c.channels, size):
                 for fits_i, i_size, i_first in _edges(panel, c.out_channels, width):
                     with b.when(values.simplifier(fits_j & fits_i)):
@@ -231,7 +233,7 @@ class _Correlation(ConvolutionBase):
         size = min(c.groups, 4 * self.lanes)
         whole, rest = divmod(c.groups, size)
         values = Inliner(self.task, b)
-        with parallel_grid(b, ["chunk"], [whole + (rest > 0)], values, True, 1 << 62) as (chunk,):
+        with parallel_grid(b, ["chunk"], [whole + (rest > 0)], values.simplifier, True, 1 << 62) as (chunk,):
             for fits, channels, first in _edges(chunk, c.groups, size):
                 with b.when(values.simplifier(fits)):
                     self.channels(values.nested(), first, channels)

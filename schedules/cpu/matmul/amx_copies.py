@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import cast, const, index, minimum, static_size
+from taskmap.ir.loops import column_groups
 from taskmap.ir.nodes import Buffer, Expr, LoopKind, Var
 from taskmap.ir.target import CpuTarget
 from taskmap.schedules.common.inline import Inliner
-from taskmap.schedules.common.loops import column_groups, each_column
+from taskmap.schedules.common.loops import each_column
 from taskmap.schedules.cpu.matmul.amx_operands import TileOperands
 from taskmap.schedules.cpu.matmul.template import position_on
 

@@ -21,6 +21,7 @@ from functools import partial
 from taskmap.ir.analysis.contraction import Contraction
 from taskmap.ir.builder import Builder, region
 from taskmap.ir.construct import ceil_div, index, minimum, product, static_size
+from taskmap.ir.loops import column_groups, parallel_grid, worth_sharing
 from taskmap.ir.nodes import Buffer, Dim, Expr, Kernel, Region, Var
 from taskmap.ir.target import CpuTarget
 from taskmap.ir.task import Stage, Task
@@ -28,7 +29,7 @@ from taskmap.ir.visit import substitute
 from taskmap.schedules.common.access import require_count
 from taskmap.schedules.common.epilogue import Epilogue
 from taskmap.schedules.common.inline import Inliner
-from taskmap.schedules.common.loops import column_groups, each_column, parallel_grid, worth_sharing
+from taskmap.schedules.common.loops import each_column
 from taskmap.schedules.common.matmul_form import anchor_of
 from taskmap.schedules.cpu.matmul.amx_blocking import LINE, BlockSizes, block_sizes, copies_rows
 from taskmap.schedules.cpu.matmul.amx_copies import copy_columns, copy_rows
@@ -119,7 +120,7 @@ class _TileProduct:
         names = [*(v.name for v, _ in self.c.batch), "rows", "panels"]
         values = Inliner(self.task, b)
         shared = worth_sharing(product([self.m, self.n, *batch, self.operands.k]), _SHARED_FROM)
-        with parallel_grid(b, names, extents, values, shared, 1 << 62) as (*outer, row_block, group):
+        with parallel_grid(b, names, extents, values.simplifier, shared, 1 << 62) as (*outer, row_block, group):
             b.invoke(unit.tiles.configure)
             first = values.simplifier(row_block * size)
             rows = values.simplifier.dim(minimum(index(self.m) - first, size))

@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from taskmap.ir.construct import static_size
+from taskmap.ir.loops import column_groups
 from taskmap.ir.target import CpuTarget
-from taskmap.schedules.common.loops import column_groups
 from taskmap.schedules.cpu.matmul.config import MatmulConfig, Sizes, panels_first
 from taskmap.schedules.cpu.support import rates
 from taskmap.schedules.cpu.support.balance import blocks

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from taskmap.ir.algebra.mapping import repeat
 from taskmap.ir.builder import Builder, region
 from taskmap.ir.construct import cast, ceil_div, const, index, minimum, static_size
+from taskmap.ir.loops import column_groups
 from taskmap.ir.nodes import Buffer, Dim, Expr, LoopKind, Scope
 from taskmap.ir.target import CpuTarget
 from taskmap.ir.types import DType, f32
 from taskmap.schedules.common.inline import Inliner
-from taskmap.schedules.common.loops import column_groups
 
 WRITTEN_OUT = 9
 """Iterations of the innermost summed axes that are unrolled."""

@@ -17,6 +17,7 @@ from taskmap.ir.analysis.contraction import Contraction, multiplies_bytes
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import ceil_div, const, index, minimum, product, static_size
 from taskmap.ir.errors import ScheduleError
+from taskmap.ir.loops import column_groups, parallel_grid, worth_sharing
 from taskmap.ir.nodes import Buffer, Dim, Expr, Kernel, Var
 from taskmap.ir.target import CpuTarget
 from taskmap.ir.task import Stage, Task
@@ -24,7 +25,6 @@ from taskmap.ir.types import DType, compute_type, f32, i8, i32, u8
 from taskmap.schedules.common.access import require_count
 from taskmap.schedules.common.epilogue import Epilogue
 from taskmap.schedules.common.inline import Inliner
-from taskmap.schedules.common.loops import column_groups, parallel_grid, worth_sharing
 from taskmap.schedules.common.matmul_form import anchor_of, packed_panels
 from taskmap.schedules.common.positions import unravel
 from taskmap.schedules.cpu.matmul.config import MatmulConfig, Sizes, default, panels_first, validity
@@ -125,7 +125,7 @@ class _Matmul:
         values = Inliner(self.task, self.b)
         shared = worth_sharing(product([m, n, *batch, *[d for _, d in self.c.k]]), _SHARED_FROM)
         full = ((self.tile.vectors, self.lanes),)
-        with parallel_grid(self.b, names, extents, values, shared, 1 << 62) as (*outer, one, other):
+        with parallel_grid(self.b, names, extents, values.simplifier, shared, 1 << 62) as (*outer, one, other):
             row_block, panel = (other, one) if swapped else (one, other)
             whole = n // width if isinstance(n, int) else index(n) // width
             rest = n % width if isinstance(n, int) else None

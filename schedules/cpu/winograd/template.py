@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import ceil_div, const, index, maximum, minimum, static_size
+from taskmap.ir.loops import column_groups, parallel_grid
 from taskmap.ir.nodes import Buffer, Dim, Expr, Kernel
 from taskmap.ir.target import CpuTarget
 from taskmap.ir.task import Task
@@ -25,7 +26,7 @@ from taskmap.schedules.common.access import require_count
 from taskmap.schedules.common.convolution_geometry import positions
 from taskmap.schedules.common.epilogue import Epilogue
 from taskmap.schedules.common.inline import Inliner
-from taskmap.schedules.common.loops import column_groups, each_column, parallel_grid, vector_loop
+from taskmap.schedules.common.loops import each_column, vector_loop
 from taskmap.schedules.cpu.convolution.input_tile import InputTile
 from taskmap.schedules.cpu.matmul.microkernel import emit_tile
 from taskmap.schedules.cpu.support.kernels import kernel_of
@@ -92,7 +93,7 @@ class _Winograd:
         places = [ceil_div(c.batch, config.images), *map(ceil_div, tiles, (config.rows, config.columns)), chunks]
         values = Inliner(self.task, b)
         names = ["image", "rows", "columns", "chunk"]
-        with parallel_grid(b, names, places, values, True, 1 << 62) as (n, y, x, part):
+        with parallel_grid(b, names, places, values.simplifier, True, 1 << 62) as (n, y, x, part):
             inside = values.nested()
             first = (n * config.images, y * config.rows, x * config.columns)
             block = _Block(*(inside.simplifier(at) for at in first))

@@ -11,6 +11,7 @@ from typing import cast as typed
 
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import cast, const, index, minimum, select, static_size
+from taskmap.ir.loops import parallel_grid
 from taskmap.ir.nodes import Buffer, Expr, Kernel, Load
 from taskmap.ir.target import CpuTarget
 from taskmap.ir.task import Stage, Task
@@ -18,7 +19,7 @@ from taskmap.ir.types import f32, f64
 from taskmap.ir.visit import walk_exprs
 from taskmap.ir.winograd import ATTRIBUTE, FORMS, WinogradForm, transformed_weight
 from taskmap.schedules.common.inline import Inliner
-from taskmap.schedules.common.loops import parallel_grid, vector_loop
+from taskmap.schedules.common.loops import vector_loop
 from taskmap.schedules.cpu.support.kernels import kernel_of
 from taskmap.schedules.cpu.winograd.transform import both_sides
 
@@ -33,7 +34,8 @@ def schedule_weights(task: Task, target: CpuTarget) -> Kernel | None:
     count = weight.shape[0]
     b = Builder()
     values = Inliner(task, b)
-    with parallel_grid(b, ["panel", "channel"], [panels, channels], values, True, 1 << 62) as (panel, channel):
+    names, extents = ["panel", "channel"], [panels, channels]
+    with parallel_grid(b, names, extents, values.simplifier, True, 1 << 62) as (panel, channel):
 
         def one(lane: Expr, inside: Inliner, *_: object) -> None:
             out_channel = inside.simplifier(panel * width + lane)

@@ -9,12 +9,12 @@ from collections.abc import Callable
 import pytest
 
 from taskmap.ir.errors import ScheduleError
-from tests.ir.decompose import refused, refused_leaves
+from tests.ir.decompose import refused, refused_cores, refused_leaves
 
-HELPERS = ("block", "threads", "halves")
+HELPERS = ("block", "threads", "halves", "element_wise")
 PROGRAMS: dict[str, Callable[[], None]] = {
     name: f
-    for module in (refused, refused_leaves)
+    for module in (refused, refused_cores, refused_leaves)
     for name, f in vars(module).items()
     if inspect.isfunction(f) and f.__module__ == module.__name__ and name not in HELPERS
 }
