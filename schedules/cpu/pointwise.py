@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import index, product, static_size
@@ -19,6 +20,7 @@ from taskmap.ir.nodes import Buffer, Call, Dim, Expr, Kernel, Reduce, Var
 from taskmap.ir.printer import print_dim
 from taskmap.ir.target import CpuTarget
 from taskmap.ir.task import Task
+from taskmap.ir.util.lazy import lazily
 from taskmap.ir.visit import substitute, walk_exprs
 from taskmap.schedules.common.access import MemoryStep, accesses, merged_axes, require_pointwise, storage_order
 from taskmap.schedules.common.inline import Inliner
@@ -27,8 +29,12 @@ from taskmap.schedules.common.positions import position_of, positions_in, store_
 from taskmap.schedules.common.segments import Segments, find_segments
 from taskmap.schedules.common.transpose_domain import find_transpose
 from taskmap.schedules.cpu.support.kernels import kernel_of
-from taskmap.schedules.cpu.transpose import schedule_transpose
-from taskmap.schedules.strategies.transpose import TransposedTask
+
+# Most processes schedule no transpose, and the language of strategies takes a while to load.
+if TYPE_CHECKING:
+    from taskmap.schedules.cpu.transpose import schedule_transpose as _schedule_transpose
+else:
+    _schedule_transpose = lazily("taskmap.schedules.cpu.transpose", "schedule_transpose")
 
 _SHARED_FROM = 20_000
 """The least number of operations (see ``work``) for which several threads are faster than one."""
@@ -53,7 +59,7 @@ def schedule_pointwise(task: Task, target: CpuTarget) -> Kernel:
     transpose = find_transpose(task, axes, runs, extents, walks)
     if transpose is not None:
         least = _worth_sharing(task, domain.shape)
-        return schedule_transpose(TransposedTask(task, transpose, domain, runs, extents), lanes, least, target)
+        return _schedule_transpose(task, transpose, domain, runs, extents, lanes, least, target)
     b = Builder()
     values = Inliner(task, b)
     shared = worth_sharing(work(task, domain.shape), _SHARED_FROM)

@@ -11,13 +11,16 @@ before the next vector needs them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from taskmap.ir.construct import static_size
 from taskmap.ir.decompose.levels import Level
 from taskmap.ir.decompose.stages import Compute
-from taskmap.ir.nodes import Dim, Kernel, Scope
+from taskmap.ir.nodes import Buffer, Dim, Kernel, Scope
 from taskmap.ir.target import CpuTarget
+from taskmap.ir.task import Task
+from taskmap.schedules.common.transpose_domain import Transpose
 from taskmap.schedules.strategies.transpose import TransposedTask
 
 _LINE_BYTES = 128
@@ -25,17 +28,28 @@ _LINE_BYTES = 128
 _TASKS_PER_CORE = 8
 
 
-def schedule_transpose(task: TransposedTask, lanes: int, least: int, target: CpuTarget) -> Kernel:
-    """The kernel of a task that transposes. lanes: of its vectors; least: elements from which on cores share it."""
-    side = max(16, _LINE_BYTES // max(b.dtype.bytes for b in (*task.task.outputs, *(w.buffer for w in task.t.staged))))
-    rows, columns = (_side(task.extents[r], side) for r in (task.t.along, task.t.across))
-    anchor = task.turned
+def schedule_transpose(
+    task: Task,
+    t: Transpose,
+    domain: Buffer,
+    runs: Sequence[Sequence[int]],
+    extents: Sequence[Dim],
+    lanes: int,
+    least: int,
+    target: CpuTarget,
+) -> Kernel:
+    """The kernel of a task that transposes, over the runs of axes of its domain. lanes: of its vectors; least: elements
+    from which on cores share it."""
+    side = max(16, _LINE_BYTES // max(b.dtype.bytes for b in (*task.outputs, *(w.buffer for w in t.staged))))
+    rows, columns = (_side(extents[r], side) for r in (t.along, t.across))
+    whole = TransposedTask(task, t, domain, runs, extents)
+    anchor = whole.turned
     tree = Compute(anchor).tile(columns, rows).to(Level.CORE).layout("column")
     tree = tree.parallel(least, tasks=_TASKS_PER_CORE * target.cores)
     for x in anchor.inputs:
         tree = tree.move(x.name, Scope.LOCAL, lambda copy: copy.done().vectorize(lanes))
-    note = f"cpu.transpose({task.size}, tile={rows}x{columns}, lanes={lanes})"
-    return replace(task.kernel(tree.done().vectorize(lanes), anchor, target), note=note)
+    note = f"cpu.transpose({whole.size}, tile={rows}x{columns}, lanes={lanes})"
+    return replace(whole.kernel(tree.done().vectorize(lanes), anchor, target), note=note)
 
 
 def _side(extent: Dim, side: int) -> int:
