@@ -31,6 +31,7 @@ from taskmap.schedules.cpu.attention.template import schedule_attention
 from taskmap.schedules.cpu.convolution.dot_tile import suits_dots
 from taskmap.schedules.cpu.convolution.template import schedule_convolution
 from taskmap.schedules.cpu.convolution.weight_gradient import schedule_correlation
+from taskmap.schedules.cpu.matmul.amx_operands import FEWEST_ROWS
 from taskmap.schedules.cpu.matmul.amx_template import schedule_tiles
 from taskmap.schedules.cpu.matmul.amx_tile import tile_unit
 from taskmap.schedules.cpu.matmul.dot_tile import group_size
@@ -176,13 +177,19 @@ def packed_with_signs(a: DType, b: DType, target: CpuTarget) -> bool:
     return has_tiles(a, b, target)
 
 
+def copies_columns(rows: int, terms: int, a: DType, b: DType, target: CpuTarget) -> bool:
+    """True if the templates of ``target`` pack the columns of b themselves while they multiply a, of ``rows`` ×
+    ``terms``, each column once: all rows of a stay in the second-level cache."""
+    return has_tiles(a, b, target) and rows >= FEWEST_ROWS and 2 * rows * terms * a.bytes <= target.l2
+
+
 def has_tiles(a: DType, b: DType, target: CpuTarget) -> bool:
     """True if the templates of ``target`` multiply a and b by tiles."""
     return tile_unit(a, b, target) is not None
 
 
 __all__ = [
-    "NO_HINTS", "Config", "Problem", "ScheduledKernel", "Space", "choose_form", "has_tiles", "packed_filled",
-    "packed_together", "packed_width", "packed_with_signs", "problem", "read_problem", "schedule", "scheduled", "space",
-    "space_of",
+    "NO_HINTS", "Config", "Problem", "ScheduledKernel", "Space", "choose_form", "copies_columns", "has_tiles",
+    "packed_filled", "packed_together", "packed_width", "packed_with_signs", "problem", "read_problem", "schedule",
+    "scheduled", "space", "space_of",
 ]  # fmt: skip

@@ -71,13 +71,18 @@ def _of_opposite_signs(a: DType, b: DType) -> bool:
     return False
 
 
+def _never(rows: int, terms: int, a: DType, b: DType) -> bool:
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class PackWeights(GraphPass):
     """Packs the second operand of every product that gains by it: constants, and operands with strided columns.
 
     together: the number of neighbours along a sum of products of these types that one instruction multiplies. filled:
     the number of terms of such a sum that it adds, a multiple of that. any_signs: true if it multiplies bytes of these
-    types as they are; else they become unsigned and signed ones. images: packs only weights of convolutions, and only
+    types as they are; else they become unsigned and signed ones. copies: true if the template of a product of so many
+    rows and terms packs contiguous columns itself, each once. images: packs only weights of convolutions, and only
     those whose neighbouring channels are apart in memory.
     """
 
@@ -86,6 +91,7 @@ class PackWeights(GraphPass):
     together: Callable[[DType, DType], int] = _one_by_one
     filled: Callable[[DType, DType], int] = _one_by_one
     any_signs: Callable[[DType, DType], bool] = _of_opposite_signs
+    copies: Callable[[int, int, DType, DType], bool] = _never
     name = "pack-weights"
     before = "every contraction reads its operands in the layout of the model"
     after = "weights are read through pack nodes"
@@ -176,7 +182,7 @@ class PackWeights(GraphPass):
         smallest = _SMALLEST_IN_TILES if filled > 1 else _SMALLEST
         if (static_size(product(weight.shape)) or 0) < smallest:
             return None
-        if weight not in constant and not self._worth_it(c, weight, axis, together):
+        if weight not in constant and not self._worth_it(c, weight, axis, together, factors):
             return None
         grouped = factors if together > 1 else None
         width = self.width(product([d for _, d in c.m]), c.n[0][1], node.dtype, factors=grouped)
@@ -190,14 +196,15 @@ class PackWeights(GraphPass):
         own = [n for v, n in c.batch if v in weight.indices]
         return not own or (all(static_size(n) == 1 for n in own) and self.together(*factors) == 1)
 
-    @staticmethod
-    def _worth_it(c: Contraction, weight: Node, axis: int, together: int) -> bool:
+    def _worth_it(self, c: Contraction, weight: Node, axis: int, together: int, factors: tuple[DType, DType]) -> bool:
         """True if packing on every call pays: many rows use the columns, or several rows use strided ones. Fewer rows
-        suffice if packing makes an instruction usable that multiplies several neighbours."""
-        rows = static_size(product([d for _, d in c.m]))
-        return (
-            rows is None or rows >= (256 if together == 1 else 64) or (rows >= 8 and not _is_contiguous(weight, axis))
-        )
+        suffice if packing makes an instruction usable that multiplies several neighbours. False for contiguous columns
+        that the template copies itself."""
+        rows, terms = (static_size(product([d for _, d in axes])) for axes in (c.m, c.k))
+        contiguous = _is_contiguous(weight, axis)
+        if rows is not None and together > 1 and contiguous and self.copies(rows, terms or 0, *factors):
+            return False
+        return rows is None or rows >= (256 if together == 1 else 64) or (rows >= 8 and not contiguous)
 
 
 def _one_column(m: Dim, n: Dim, dtype: DType, *, channels: Dim = 0, factors: tuple[DType, DType] | None = None) -> int:

@@ -33,6 +33,7 @@ from taskmap.ir.target import CpuTarget
 from taskmap.options import Options
 from taskmap.schedules import (
     choose_form,
+    copies_columns,
     has_tiles,
     packed_filled,
     packed_together,
@@ -75,7 +76,8 @@ class CpuPlatform:
         quotients = (MultiplyByReciprocals(),) if "fma" in self.target.features else ()
         integers, narrow = (*quotients, TabulateBytes(), IntegerSums()), NarrowWeights(width)
         signs = partial(packed_with_signs, target=self.target)
-        pack = PackWeights(width, together=together, filled=filled, any_signs=signs)
+        copies = partial(copies_columns, target=self.target)
+        pack = PackWeights(width, together=together, filled=filled, any_signs=signs, copies=copies)
         if self.options.strategies:
             return (*integers, narrow)
         products = MultiplyConvolutions(partial(has_tiles, target=self.target))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from taskmap.backend.cpu.math.types import Vector
 
 _LOAD = "TM_INLINE $V tm_load_$V(const $T *p) { return *(const ${V}_u *)p; }"
@@ -15,23 +17,24 @@ _LO = "TM_INLINE $H tm_lo_$V($V x) { union { $V whole; $H half[2]; } u; u.whole 
 _HI = "TM_INLINE $H tm_hi_$V($V x) { union { $V whole; $H half[2]; } u; u.whole = x; return u.half[1]; }"
 _JOIN = "TM_INLINE $V tm_join_$V($H lo, $H hi) { union { $H half[2]; $V whole; } u = {{lo, hi}}; return u.whole; }"
 
-# Widened lanes, for gcc 12 interleaves narrow ones one by one.
+# One instruction for each shuffle: gcc 12 zips whole registers by `vpunpck` and permutes halves, nothing wider.
 _STORE_PAIRS = """\
 TM_INLINE void tm_store_pairs_$V($T *p, $V a, $V b) {
-#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-  u32x$L pairs = tm_cast_u16x${L}_to_u32x$L((u16x$L)a) | tm_cast_u16x${L}_to_u32x$L((u16x$L)b) << 16;
-  tm_store_$W(p, ($W)pairs);
+#if defined(__clang__) || __GNUC__ >= 12
+$zipped
 #else
   for (i64 l = 0; l < $L; l++) p[2 * l] = a[l], p[2 * l + 1] = b[l];
 #endif
 }"""
-
+_STORE_PAIRS_SPLIT = """\
+TM_INLINE void tm_store_pairs_$V($T *p, $V a, $V b) {
+  tm_store_pairs_$H(p, tm_lo_$V(a), tm_lo_$V(b));
+  tm_store_pairs_$H(p + $L, tm_hi_$V(a), tm_hi_$V(b));
+}"""
 _STORE_FOURS = """\
 TM_INLINE void tm_store_fours_$V($T *p, $V a, $V b, $V c, $V d) {
-#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-  u32x$L fours = tm_cast_u8x${L}_to_u32x$L((u8x$L)a) | tm_cast_u8x${L}_to_u32x$L((u8x$L)b) << 8
-               | tm_cast_u8x${L}_to_u32x$L((u8x$L)c) << 16 | tm_cast_u8x${L}_to_u32x$L((u8x$L)d) << 24;
-  tm_store_$W(p, ($W)fours);
+#if defined(__clang__) || __GNUC__ >= 12
+$zipped
 #else
   for (i64 l = 0; l < $L; l++) p[4 * l] = a[l], p[4 * l + 1] = b[l], p[4 * l + 2] = c[l], p[4 * l + 3] = d[l];
 #endif
@@ -93,12 +96,42 @@ def load(v: Vector, vector_bytes: int) -> str:
 
 def store_pairs(v: Vector, vector_bytes: int) -> str | None:
     """`tm_store_pairs_V(p, a, b)`: a[0], b[0], a[1], b[1], ... at p, for elements of 16 bits."""
-    return v.render(_STORE_PAIRS, W=v.wide(2 * v.lanes).name) if v.bits == 16 and 1 < v.lanes <= 16 else None
+    if v.bits != 16 or not 1 < v.lanes <= 16:
+        return None
+    if v.bytes > vector_bytes:
+        return v.render(_STORE_PAIRS_SPLIT)
+    if v.bytes < 16:
+        return v.render(_STORE_PAIRS, zipped=f"  tm_store_{v.wide(2 * v.lanes).name}(p, {_zip('a', 'b', v.lanes)});")
+    store = f"  tm_store_{v.name}(p{{}}, {{}});".format
+    if v.bytes == 16:
+        halves = [store(f" + {at}", _zip("a", "b", 8, range(at // 2, at // 2 + 4))) for at in (0, 8)]
+        return v.render(_STORE_PAIRS, zipped="\n".join(halves))
+    zipped = [_zip("a", "b", 16, [*range(at, at + 4), *range(at + 8, at + 12)]) for at in (0, 4)]
+    lines = [f"  const {v.name} lo = {zipped[0]}, hi = {zipped[1]};"]
+    for at in (0, 8):
+        lanes = ", ".join(map(str, [*range(at, at + 8), *range(at + 16, at + 24)]))
+        lines.append(store(f" + {2 * at}", f"__builtin_shufflevector(lo, hi, {lanes})"))
+    return v.render(_STORE_PAIRS, zipped="\n".join(lines))
+
+
+def _zip(a: str, b: str, lanes: int, places: Iterable[int] | None = None) -> str:
+    """The lanes ``places`` of two vectors, all of them if None, those of one vector before those of the other."""
+    order = (lane for i in (range(lanes) if places is None else places) for lane in (i, lanes + i))
+    return f"__builtin_shufflevector({a}, {b}, {', '.join(map(str, order))})"
 
 
 def store_fours(v: Vector, vector_bytes: int) -> str | None:
-    """`tm_store_fours_V(p, a, b, c, d)`: a[0], b[0], c[0], d[0], a[1], ... at p, for elements of 8 bits."""
-    return v.render(_STORE_FOURS, W=v.wide(4 * v.lanes).name) if v.bits == 8 and 1 < v.lanes <= 16 else None
+    """`tm_store_fours_V(p, a, b, c, d)`: a[0], b[0], c[0], d[0], a[1], ... at p, for elements of 8 bits: pairs of
+    pairs."""
+    if v.bits != 8 or not 1 < v.lanes <= 16:
+        return None
+    part = min(v.lanes, 8)
+    pairs = f"u16x{part}"
+    lines = []
+    for first in range(0, v.lanes, part):
+        left, right = (f"({pairs}){_zip(a, b, v.lanes, range(first, first + part))}" for a, b in ("ab", "cd"))
+        lines.append(f"  tm_store_pairs_{pairs}((u16 *)p + {2 * first}, {left}, {right});")
+    return v.render(_STORE_FOURS, zipped="\n".join(lines))
 
 
 def store(v: Vector, vector_bytes: int) -> str:

@@ -33,8 +33,8 @@ _EPILOGUE = 600
 """Cycles of storing the sums of one call of the microkernel, with their epilogue."""
 _TASK = 1500
 """Cycles of starting an iteration."""
-_COPY = 12
-"""Bytes copied per cycle."""
+_COPY, _PACK = 12, 8
+"""Bytes copied per cycle, and bytes of panels of b."""
 _FAR, _NEAR = 10, 32
 """Bytes per cycle from the third-level cache, and from the second."""
 
@@ -68,7 +68,7 @@ def block_sizes(operands: TileOperands, target: CpuTarget) -> BlockSizes | None:
         def work(tiles: int, group: int) -> float:
             copied = tiles * tile_bytes / (_NEAR if operands.rows is not None else _COPY)
             again = tiles * tile_bytes * (group - 1) / (_FAR if tiles * tile_bytes > target.l2 // 2 else 1e9)
-            packed = group * panel_bytes / (b_rate if operands.packed is not None else _COPY / 4)
+            packed = group * panel_bytes / (b_rate if operands.packed is not None else _PACK)
             each = tiles * group * (operands.steps * _STEP * unit.high / 2 + _EPILOGUE)
             return each + copied + again + packed + _TASK
 
@@ -97,9 +97,12 @@ def _panel_bytes(operands: TileOperands) -> int:
 
 def copies_rows(operands: TileOperands) -> bool:
     """True if tiles of rows in memory are better copied than loaded again and again: against several panels, if they
-    share sets of the first-level cache with others or straddle its lines."""
+    share sets of the first-level cache with others or straddle its lines; not beside copies of b, which need the
+    cache."""
     panels = -(-(static_size(operands.n) or _UNKNOWN) // operands.unit.width)
-    if operands.rows is None or panels < _PANELS_PER_COPY or _panel_bytes(operands) <= _LEAST_PANEL:
+    if operands.rows is None or operands.packed is None:
+        return False
+    if panels < _PANELS_PER_COPY or _panel_bytes(operands) <= _LEAST_PANEL:
         return False
     size = operands.rows.stride * operands.unit.tiles.spec.a.bytes
     return size % LINE != 0 or _SETS // gcd(size // LINE, _SETS) * _MOST_IN_SET < operands.unit.height

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import gcd
 
 from taskmap.ir.builder import Builder
-from taskmap.ir.construct import cast, const, index, minimum, static_size
+from taskmap.ir.construct import cast, ceil_div, const, index, minimum, static_size
 from taskmap.ir.loops import column_groups
-from taskmap.ir.nodes import Buffer, Expr, LoopKind, Var
+from taskmap.ir.nodes import Buffer, Dim, Expr, LoopKind, Var
 from taskmap.ir.target import CpuTarget
 from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.common.loops import each_column
@@ -16,6 +17,12 @@ from taskmap.schedules.cpu.matmul.template import position_on
 
 Fixed = Mapping[Var, Expr]
 """The indices of the batch."""
+_LINES = 128
+"""Bytes that the hardware fetches together: a pair of lines."""
+_ROWS = 32
+"""Rows of b that are copied to several panels in turn: as many pairs of lines stay in the first-level cache."""
+_MOST_COPIES = 512 << 10
+"""Bytes of the copies of panels, at most."""
 
 
 def copy_rows(
@@ -112,3 +119,39 @@ def copy_columns(
         copy_group(values.nested(), group, size)
     if rest:
         copy_group(values.nested(), index(whole), rest)
+
+
+def copied_together(operands: TileOperands, panels: int, all_panels: Dim) -> int:
+    """Panels of b that are copied at a time: those whose rows lie in one pair of lines, if ``panels`` and
+    ``all_panels`` are multiples of their number and no column or group of terms is missing."""
+    unit, n, count = operands.unit, static_size(operands.n), static_size(all_panels)
+    row = unit.width * unit.tiles.spec.b.bytes
+    if n is None or count is None or n % unit.width or operands.k % unit.tiles.group or operands.by_terms:
+        return 1
+    most = min(_LINES // row, _MOST_COPIES // (operands.steps * unit.depth * row))
+    return gcd(1 << max(most, 1).bit_length() - 1, panels, count)
+
+
+def copy_panels(
+    b: Builder, values: Inliner, operands: TileOperands, target: CpuTarget, fixed: Fixed, first: Expr, to: Buffer
+) -> None:
+    """The panels of b from panel ``first`` on, as many as ``to`` has: some rows of each in turn, so that lines are read
+    while they are near.
+
+    ``to``: [panels, groups of terms, columns, terms of a group].
+    """
+    c, unit = operands.contraction, operands.unit
+    size, panels = unit.tiles.group, static_size(to.shape[0]) or 1
+    groups, part = operands.k // size, _ROWS // size
+    with b.loop("part", ceil_div(groups, part)) as p, b.loop("panel", panels) as panel:
+        values.bind(p, -(-groups // part))
+        values.bind(panel, panels)
+        count = values.simplifier(minimum(groups - p * part, part))
+        with b.loop("group", count) as g:
+            values.bind(g, part)
+            group = p * part + g
+            for column, inside in each_column(b, values.nested(), column_groups(unit.width, target.lanes(4))):
+                for place in range(size):
+                    at = position_on(c.n, (first + panel) * unit.width + column)
+                    where = {**fixed, **at, **position_on(c.k, group * size + place)}
+                    b.store(to, (panel, group, column, index(place)), cast(inside.expand(c.b, where), to.dtype))

@@ -28,7 +28,7 @@ _INTEGER_OPS: Mapping[str, Callable[..., object]] = {
 }
 _SIZE = 1009
 """A symbolic size as part of an address: runs of terms are not joined by one of that size."""
-_FEWEST_ROWS = 32
+FEWEST_ROWS = 32
 """Rows for which copying b into panels on every call pays."""
 _LONGEST_LINE = 1.35
 """A line of positions with its gap, as a multiple of a line without, at most."""
@@ -84,7 +84,7 @@ def find_operands(task: Task, c: Contraction, target: CpuTarget) -> TileOperands
     c = replace(c, a=a, b=b, k=(*c.k[1:], c.k[0]))  # as packed: the channels of a convolution innermost
     stored = _packed(task, c, unit)
     one_sum = sum(static_size(d) != 1 for _, d in c.k) == 1
-    if stored is None and (rows is None or rows < _FEWEST_ROWS or not one_sum):
+    if stored is None and (rows is None or rows < FEWEST_ROWS or not one_sum):
         return None
     if rows is not None and rows <= unit.rows:
         unit = replace(unit, high=1)

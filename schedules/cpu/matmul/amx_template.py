@@ -2,7 +2,7 @@
 
     parallel over (batch, blocks of rows, groups of panels):
         copy the rows of a that tiles cannot be loaded from: computed ones, those beside an edge, the end of the sum
-        for each panel of b, 32 columns (copied in groups of neighbours, unless it is stored so):
+        for each panel of b, 32 columns (unless it is stored so, copied in groups of neighbours: two or four at once):
             for each part of a long sum:
                 for each 32 rows of the block:   multiply (microkernel);   at the end: epilogue on the tile, vectorised
 
@@ -14,7 +14,7 @@ one, so no value beside an edge enters a sum, and nothing outside an operand is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -32,7 +32,7 @@ from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.common.loops import each_column
 from taskmap.schedules.common.matmul_form import anchor_of
 from taskmap.schedules.cpu.matmul.amx_blocking import LINE, BlockSizes, block_sizes, copies_rows
-from taskmap.schedules.cpu.matmul.amx_copies import copy_columns, copy_rows
+from taskmap.schedules.cpu.matmul.amx_copies import copied_together, copy_columns, copy_panels, copy_rows
 from taskmap.schedules.cpu.matmul.amx_operands import TileOperands, find_operands, through_gaps
 from taskmap.schedules.cpu.matmul.amx_tile import Ahead, Place, Source, TileUnit, multiply_tiles
 from taskmap.schedules.cpu.matmul.template import position_on
@@ -154,29 +154,56 @@ class _TileProduct:
                 row = values.simplifier(block.first + t * height)
                 copy_rows(b, values.nested(), self.operands, self.target, self.fixed(block), row, ends, t, whole)
         count = values.simplifier.dim(minimum(index(all_panels) - group * panels, panels))
-        with b.loop("panel", index(count)) as p:
-            values.bind(p, panels)
-            panel = values.simplifier(group * panels + p)
-            right = self.right(values.nested(), block, panel)
+        first = values.simplifier(group * panels)
 
-            def each(emit: Callable[[Inliner, _Rows], None], values: Inliner = values) -> None:
-                if direct:
-                    with b.loop("tile", index(full)) as t:
-                        values.bind(t, self.blocking.rows // height)
-                        inside = values.nested()
-                        row = inside.simplifier(block.first + t * height)
-                        tail = None if ends is None else self.copied(ends, t)
-                        emit(inside, _Rows(t, row, index(height), self.loaded(inside, block, row), tail))
-                if held is not None:
-                    with b.loop("tile", values.simplifier(index(tiles) - index(full))) as t:
-                        values.bind(t, self.blocking.rows // height)
-                        inside = values.nested()
-                        number = inside.simplifier(index(full) + t)
-                        row = inside.simplifier(block.first + number * height)
-                        rows = inside.simplifier(minimum(index(self.m) - row, height))
-                        emit(inside, _Rows(number, row, rows, self.copied(held, t)))
+        def each(values: Inliner, emit: Callable[[Inliner, _Rows], None]) -> None:
+            if direct:
+                with b.loop("tile", index(full)) as t:
+                    values.bind(t, self.blocking.rows // height)
+                    inside = values.nested()
+                    row = inside.simplifier(block.first + t * height)
+                    tail = None if ends is None else self.copied(ends, t)
+                    emit(inside, _Rows(t, row, index(height), self.loaded(inside, block, row), tail))
+            if held is not None:
+                with b.loop("tile", values.simplifier(index(tiles) - index(full))) as t:
+                    values.bind(t, self.blocking.rows // height)
+                    inside = values.nested()
+                    number = inside.simplifier(index(full) + t)
+                    row = inside.simplifier(block.first + number * height)
+                    rows = inside.simplifier(minimum(index(self.m) - row, height))
+                    emit(inside, _Rows(number, row, rows, self.copied(held, t)))
 
-            self.panel(each, block, panel, right)
+        for panel, right in self.panels(values, block, first, count, all_panels):
+            self.panel(partial(each, values), block, panel, right)
+
+    def panels(
+        self, values: Inliner, block: _Block, first: Expr, count: Dim, all_panels: Dim
+    ) -> Iterator[tuple[Expr, Source]]:
+        """Yields each of ``count`` panels of b from ``first`` on, and its tiles, inside a loop: where they are stored
+        in groups, else in copies, several made at a time if their rows share lines of memory."""
+        b, unit, stored = self.b, self.unit, self.operands.packed
+        if stored is not None:
+            with b.loop("panel", index(count)) as p:
+                values.bind(p, self.blocking.panels)
+                panel = values.simplifier(first + p)
+                yield panel, self.tiles_of(stored, panel)
+            return
+        together = copied_together(self.operands, self.blocking.panels, all_panels)
+        size = (together, self.operands.steps * unit.depth // unit.tiles.group, unit.width, unit.tiles.group)
+        copies = b.allocate("packed", unit.tiles.spec.b, size)
+        if self.operands.k % unit.depth or (static_size(self.n) or 1) % unit.width:
+            b.fill(copies, 0)
+        with b.loop("panels", values.simplifier(index(count) // together)) as p:
+            values.bind(p, self.blocking.panels // together)
+            start = values.simplifier(first + p * together)
+            if together > 1:
+                copy_panels(b, values.nested(), self.operands, self.target, self.fixed(block), start, copies)
+            else:
+                copy = partial(copy_columns, b, self.operands, self.fixed(block), start, copies)
+                self.columns(values.nested(), start, copy)
+            with b.loop("panel", together) as number:
+                values.bind(number, together)
+                yield values.simplifier(start + number), self.tiles_of(copies, number)
 
     def panel(self, each: Callable[..., None], block: _Block, panel: Expr, right: Source) -> None:
         """All rows of a block against a panel, in parts of the sum; ``each`` loops over calls of the microkernel."""
@@ -231,22 +258,12 @@ class _TileProduct:
 
         return place
 
-    def right(self, values: Inliner, block: _Block, panel: Expr) -> Source:
-        """The tiles of a panel of b: where it is stored in groups, else in a copy."""
-        unit, stored = self.unit, self.operands.packed
-        group = unit.tiles.group
+    def tiles_of(self, stored: Buffer, panel: Expr) -> Source:
+        """The tiles of panel ``panel`` of ``stored``."""
+        unit, group = self.unit, self.unit.tiles.group
         groups = unit.depth // group
-        if stored is None:
-            size = (1, self.operands.steps * groups, unit.width, group)
-            stored = self.b.allocate("packed", unit.tiles.spec.b, size)
-            if self.operands.k % unit.depth or (static_size(self.n) or 1) % unit.width:
-                self.b.fill(stored, 0)
-            copy = partial(copy_columns, self.b, self.operands, self.fixed(block), panel, stored)
-            self.columns(values, panel, copy)
-            panel = index(0)
 
         def place(j: int, k: Expr) -> Place:
-            assert stored is not None
             start = (panel, k * groups, index(j * unit.columns), index(0))
             return region(stored, start, (1, groups, unit.columns, group)), index(unit.width * group)
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 from taskmap.graph.nodes import Graph, InputNode
-from taskmap.graph.ops.matmul import bmm
+from taskmap.graph.ops.matmul import bmm, mm
 from taskmap.graph.ops.views import permute
 from taskmap.graph.passes.weight_packing import PACK, PackWeights
 from taskmap.graph.reference import run
 from taskmap.ir.nodes import Dim
-from taskmap.ir.types import DType, f32
+from taskmap.ir.target import cpu_target
+from taskmap.ir.types import DType, bf16, f32
+from taskmap.schedules import copies_columns, packed_filled, packed_together
 
 WIDTH = 16
 
@@ -40,3 +44,20 @@ def test_a_batch_of_one_shares_its_weight_like_a_plain_product(batch: int, packs
     (want,), (got,) = run(graph, arrays), run(made, arrays)
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(got, arrays[0].astype(float) @ arrays[1].astype(float).swapaxes(1, 2), 1e-4, 1e-4)
+
+
+@pytest.mark.parametrize(("rows", "terms", "turned", "packs"), [
+    (128, 768, False, 0),  # copied where it is multiplied
+    (128, 768, True, 1),  # its columns are strided
+    (2048, 768, False, 1),  # all rows of a would be read from afar for each panel
+    (16, 768, False, 0),  # too few
+])  # fmt: skip
+def test_tiles_copy_the_columns_of_small_products_themselves(rows: int, terms: int, turned: bool, packs: int) -> None:
+    target = cpu_target("avx512", 2, l2=2 << 20, features=["amx_tile", "amx_bf16"])
+    inputs = [
+        InputNode((), shape, bf16, i) for i, shape in enumerate([(rows, terms), (96, terms) if turned else (terms, 96)])
+    ]
+    graph = Graph(inputs, [mm(inputs[0], permute(inputs[1], (1, 0)) if turned else inputs[1])])
+    together, filled, copies = (partial(of, target=target) for of in (packed_together, packed_filled, copies_columns))
+    made = PackWeights(width, together=together, filled=filled, copies=copies).run(graph)
+    assert len([n for n in made.nodes() if n.op == "pack_groups"]) == packs

@@ -53,13 +53,23 @@ SIZES = [
 
 
 def product(
-    m: Dim, n: Dim, k: int, a: DType = i8, b: DType = i8, dims: tuple[Var, ...] = (), *, fused: bool = False
+    m: Dim,
+    n: Dim,
+    k: int,
+    a: DType = i8,
+    b: DType = i8,
+    dims: tuple[Var, ...] = (),
+    *,
+    fused: bool = False,
+    packed: bool = True,
 ) -> Task:
-    """out = a @ b with b packed in tiles; fused: out = max(a, 0) @ b scaled per column, as floats."""
-    left, right = Buffer("a", a, (m, k)), Buffer("b", b, (ceil_div(n, 32), -(-k // 64) * 16, 32, 4))
+    """out = a @ b with b packed in tiles, or by rows; fused: out = max(a, 0) @ b scaled per column, as floats."""
+    left = Buffer("a", a, (m, k))
+    right = Buffer("b", b, (ceil_div(n, 32), -(-k // 64) * 16, 32, 4) if packed else (k, n))
     i, j, s, x, y = map(Var, "ijsxy")
     factor = maximum(left[i, s], const(0, a)) if fused else left[i, s]
-    terms = cast(factor, i32) * cast(right[j // 32, s // 4, j % 32, s % 4], i32)
+    term = right[j // 32, s // 4, j % 32, s % 4] if packed else right[s, j]
+    terms = cast(factor, i32) * cast(term, i32)
     total = Reduce("sum", ((s, index(k)),), terms, i32)
     if not fused:
         out = Buffer("out", i32, (m, n))
@@ -106,6 +116,13 @@ def test_products_of_any_signs(target: CpuTarget, types: tuple[DType, DType], si
         assert f"tdpb{signs}d" in schedule(task, target).note
         a, b = some(types[0], m, k), some(types[1], k, n)
         np.testing.assert_array_equal(run(task, target, [a, in_tiles(b)]), exact(a, b))
+
+
+@on
+def test_operands_that_are_copied_on_every_call(target: CpuTarget) -> None:
+    for m, n, k in [(64, 96, 64), (33, 50, 37), (40, 256, 130), (64, 512, 192), (32, 128, 2100)]:
+        a, b = some(i8, m, k), some(i8, k, n)
+        np.testing.assert_array_equal(run(product(m, n, k, packed=False), target, [a, b]), exact(a, b))
 
 
 @on
@@ -204,3 +221,12 @@ def test_the_hot_loop_is_products_of_tiles_without_spills(tmp_path: Path) -> Non
     assert counts == {"tdpbssd": 4 * rounds, "tileloadd": 4 * rounds, "tilestored": 0, "tilezero": 0}
     assert rounds >= 1
     assert not [line for line in loop if re.search(r"%rsp|%rbp|\bcall", line)]
+
+
+@pytest.mark.skipif(not HOST.supports("avx512"), reason="the toolchain compiles for this CPU")
+def test_fours_of_rows_are_zipped_by_one_shuffle_for_each_register(tmp_path: Path) -> None:
+    """And not widened and shifted."""
+    loop = hot_loop(schedule(product(64, 128, 512, packed=False), REAL), REAL, "vpunpck", tmp_path)
+    bytes_, pairs = (sum(name in line for line in loop) for name in ("bw", "wd"))
+    assert bytes_ == pairs >= 4
+    assert not [line for line in loop if "vpmovzx" in line or "vpslld" in line or "%rsp" in line]

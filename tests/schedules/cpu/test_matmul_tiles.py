@@ -113,9 +113,12 @@ def test_long_sums_are_added_in_parts(target: CpuTarget, k: int, stride: int) ->
 @on
 def test_operands_that_are_copied_on_every_call(target: CpuTarget) -> None:
     rng = np.random.default_rng()
-    for m, n, k in [(64, 96, 64), (33, 50, 37), (40, 7, 33)]:
+    sizes = [(64, 96, 64, 1), (33, 50, 37, 1), (40, 7, 33, 1), (33, 256, 130, 2), (64, 128, 96, 2), (40, 128, 1100, 2)]
+    for m, n, k, together in sizes:
         kernel = schedule(product(m, n, k, packed=False), target)
         assert "tdpbf16ps" in kernel.note
+        copies = [s.buffer.shape for s in walk_stmts(kernel.body) if isinstance(s, Allocate)]
+        assert (together, -(-k // 32) * 16, 32, 2) in copies
         a, b = bf16_array((m, k), rng), bf16_array((k, n), rng)
         check(run(kernel, target, [a, b], {}), a, b)
 
@@ -160,13 +163,14 @@ def test_values_beside_an_edge_stay_out(target: CpuTarget, bad: float, packed: b
     check(got[np.ix_(rows, columns)], a[rows], b[:, columns])
 
 
-@pytest.mark.parametrize("sizes", [(5, 20, 7), (33, 33, 64), (40, 40, 40)])
-def test_the_interpreter_agrees_with_the_definition(sizes: tuple[int, int, int]) -> None:
+@pytest.mark.parametrize("packed", [True, False])
+@pytest.mark.parametrize("sizes", [(33, 20, 7), (33, 33, 64), (40, 40, 40), (32, 128, 70)])
+def test_the_interpreter_agrees_with_the_definition(sizes: tuple[int, int, int], packed: bool) -> None:
     """It also finds reads of memory that was not written, and accesses outside of buffers."""
     rng, (m, n, k) = np.random.default_rng(), sizes
-    kernel = lower(schedule(product(m, n, k), REAL), target=REAL, verify=True)
+    kernel = lower(schedule(product(m, n, k, packed=packed), REAL), target=REAL, verify=True)
     a, b = bf16_array((m, k), rng), bf16_array((k, n), rng)
-    arrays = [a.ravel(), in_tiles(b).ravel()]
+    arrays = [a.ravel(), (in_tiles(b) if packed else b).ravel()]
     got = interpret(kernel, dict(zip(kernel.buffers, arrays, strict=False)))[kernel.outputs[0]]
     check(got.reshape(m, n), a, b)
 
@@ -232,6 +236,15 @@ def test_each_line_of_a_packed_operand_is_prefetched_once_by_a_block_of_rows(k: 
 def test_an_operand_that_is_copied_is_not_prefetched() -> None:
     kernel = schedule(product(64, 96, 256, packed=False), REAL)
     assert not [s for s in walk_stmts(kernel.body) if isinstance(s, Invoke) and s.instruction is PREFETCH]
+
+
+@pytest.mark.skipif(not detect_host().supports("avx512"), reason="the toolchain compiles for this CPU")
+def test_pairs_of_rows_are_zipped_by_one_shuffle_for_each_register(tmp_path: Path) -> None:
+    """And not widened and shifted."""
+    loop = hot_loop(schedule(product(64, 128, 512, packed=False), REAL), REAL, "vpunpck", tmp_path)
+    zips, permutations = (sum(name in line for line in loop) for name in ("vpunpck", "vperm2i128"))
+    assert zips == permutations >= 2
+    assert not [line for line in loop if "vpmovzx" in line or "vpslld" in line or "%rsp" in line]
 
 
 @pytest.mark.skipif(not detect_host().supports("avx512"), reason="the toolchain compiles for this CPU")
