@@ -120,19 +120,23 @@ def onnxruntime(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     return lambda: tuple(torch.from_numpy(output) for output in session.run(None, feed))
 
 
-def openvino(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Run:
-    """OpenVINO on the CPU, tuned for latency, computing in float32, from PyTorch's ONNX export."""
-    ov = import_module("openvino")
-    settings = {
-        "PERFORMANCE_HINT": "LATENCY",
-        "INFERENCE_PRECISION_HINT": "f32",
-        "INFERENCE_NUM_THREADS": torch.get_num_threads(),
-    }
-    with tempfile.TemporaryDirectory() as folder:
-        model = ov.Core().compile_model(export_onnx(module, args, kwargs, folder), "CPU", settings)
-    request = model.create_infer_request()
-    feed = [a.numpy() for a in args]
-    return lambda: tuple(torch.from_numpy(output) for output in request.infer(feed).to_tuple())
+def openvino(precision: str) -> Prepare:
+    """OpenVINO on the CPU, tuned for latency, computing in `precision` ("f32", "bf16"), from PyTorch's ONNX export."""
+
+    def prepare(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Run:
+        ov = import_module("openvino")
+        settings = {
+            "PERFORMANCE_HINT": "LATENCY",
+            "INFERENCE_PRECISION_HINT": precision,
+            "INFERENCE_NUM_THREADS": torch.get_num_threads(),
+        }
+        with tempfile.TemporaryDirectory() as folder:
+            model = ov.Core().compile_model(export_onnx(module, args, kwargs, folder), "CPU", settings)
+        request = model.create_infer_request()
+        feed = [a.numpy() for a in args]
+        return lambda: tuple(torch.from_numpy(output) for output in request.infer(feed).to_tuple())
+
+    return prepare
 
 
 ENGINES: dict[str, Engine] = {
@@ -144,7 +148,8 @@ ENGINES: dict[str, Engine] = {
         Engine("inductor-freezing", inductor_freezing),
         Engine("aot_eager", compiled("aot_eager")),
         Engine("onnxruntime", onnxruntime, needs=("onnxruntime", "onnxscript"), own_threads=True),
-        Engine("openvino", openvino, needs=("openvino", "onnxscript"), own_threads=True),
+        Engine("openvino", openvino("f32"), needs=("openvino", "onnxscript"), own_threads=True),
+        Engine("openvino-bf16", openvino("bf16"), needs=("openvino", "onnxscript"), own_threads=True),
     )
 }
 

@@ -58,6 +58,7 @@ def test_tiles_copy_the_columns_of_small_products_themselves(rows: int, terms: i
         InputNode((), shape, bf16, i) for i, shape in enumerate([(rows, terms), (96, terms) if turned else (terms, 96)])
     ]
     graph = Graph(inputs, [mm(inputs[0], permute(inputs[1], (1, 0)) if turned else inputs[1])])
-    together, filled, copies = (partial(of, target=target) for of in (packed_together, packed_filled, copies_columns))
+    together, filled = (partial(of, target=target) for of in (packed_together, packed_filled))
+    copies = partial(copies_columns, target=target)
     made = PackWeights(width, together=together, filled=filled, copies=copies).run(graph)
     assert len([n for n in made.nodes() if n.op == "pack_groups"]) == packs

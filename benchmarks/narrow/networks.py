@@ -1,0 +1,106 @@
+"""Networks in bf16, batch 1, against eager bf16, Inductor with freezing and OpenVINO computing in bf16: milliseconds,
+and the time of the fastest other engine over taskmap's.
+
+The weights are those of the float32 networks, rounded. An error counts against float64 with the same weights, at most
+1.5 times eager's. Each network is measured in a process of its own, all engines in the same rounds; the results file is
+written anew after each, and ``--resume`` keeps what it holds from the same conditions. About three minutes a network,
+most of them spent by the other engines' compilers.
+
+python -m benchmarks.narrow.networks [--models ...] [--engines ...] [--small] [--resume] [--rounds N]
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from benchmarks.models import MODELS, as_tensors, to_float64
+from benchmarks.narrow.compared import Entrant, compared
+from benchmarks.support.engines import ENGINES
+from benchmarks.support.harness import Protocol, geometric_mean
+from benchmarks.support.report import Check, Report, earlier, parser, start
+from benchmarks.sweep.apart import apart
+
+NETWORKS = ("bert_base", "vit_b_16", "gpt2", "llama", "resnet50", "mobilenet_v2")
+ENGINE_NAMES = ("eager", "taskmap", "inductor-freezing", "openvino-bf16")
+WORST, MEAN = 1.0, 1.1
+"""The bounds on how many times as fast as the fastest other engine: of every network, and of the geometric mean."""
+LONGEST = 1200
+"""Seconds of work after which a network is given up."""
+
+
+def measured(name: str, small: bool, engines: list[str], protocol: Protocol, threads: int) -> dict[str, Any]:
+    """The facts of one network."""
+    torch.set_num_threads(threads)
+    module, args, kwargs = MODELS[name].build(protocol.seed, small)
+    assert not kwargs
+    module = module.bfloat16()
+    narrow = tuple(_narrowed(a) for a in args)
+    with torch.no_grad():
+        wide, wide_args = to_float64(module, narrow)
+        exact = as_tensors(wide(*wide_args))
+        del wide
+    floats = Entrant("openvino-bf16", copy.deepcopy(module).float(), args)  # it rounds by itself
+    entrants = [floats if name == floats.engine else Entrant(name, module, narrow) for name in engines]
+    return compared(entrants, exact, protocol)
+
+
+def _narrowed(a: Tensor) -> Tensor:
+    return a.bfloat16() if a.is_floating_point() else a
+
+
+def row(found: dict[str, Any], engines: list[str]) -> tuple[str, ...]:
+    """The line of the table; of a failure, its reason."""
+    if "failure" in found:
+        return (found["name"], *[""] * len(engines), found["failure"][:90])
+    times = found["seconds"]
+    cells = (f"{times[n]['median'] * 1e3:.1f}" if n in times else "failed" for n in engines)
+    return (found["name"], *cells, f"x{found['speed']:.2f}" if "speed" in found else "")
+
+
+def sum_up(report: Report) -> None:
+    """The checks of errors and speeds; notes on engines that failed."""
+    found: list[dict[str, Any]] = report.data
+    for f in found:
+        failed = {"taskmap": f["failure"]} if "failure" in f else {n: e.get("error") for n, e in f["engines"].items()}
+        report.notes += [f"{f['name']}, {name}: {error}" for name, error in failed.items() if error]
+    report.checks.append(Check("networks that are wrong or refused", sum(not f["right"] for f in found), 0))
+    rates = [f["speed"] for f in found if f["right"] and "speed" in f]
+    if rates:
+        report.checks.append(Check("speed, geometric mean", geometric_mean(rates), MEAN, at_most=False))
+        report.checks.append(Check("speed, slowest", min(rates), WORST, at_most=False))
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The command."""
+    cli = parser(__doc__ or "", 7, ENGINE_NAMES)
+    cli.add_argument("--models", nargs="+", choices=list(MODELS), default=list(NETWORKS))
+    cli.add_argument("--small", action="store_true", help="small variants, for a quick look")
+    cli.add_argument("--resume", action="store_true", help="go on with a results file of the same conditions")
+    Protocol.add_arguments(cli, window=0.4)
+    arguments = cli.parse_args(argv)
+    engines = ["eager", *(n for n in arguments.engines if n != "eager" and not ENGINES[n].missing())]
+    protocol = Protocol.of(arguments, pause=0.3 if any(ENGINES[n].own_threads for n in engines) else 0.02)
+    report = Report("narrow_networks", start(arguments), ("network, ms", *engines, "speed"))
+    report.notes.append("small variants" if arguments.small else "published sizes")
+    kept = earlier(arguments.out / "narrow_networks.json", report.conditions) if arguments.resume else {}
+    for module in ("torch._dynamo", "transformers", "taskmap.torch_backend"):
+        import_module(module)  # once, before the forks
+    for name in arguments.models:
+        found = kept.get(name)
+        if found is None or not set(engines) <= set(found["engines"]):
+            work = partial(measured, name, arguments.small, engines, protocol, arguments.threads)
+            found = {"name": name, "right": False, **apart(work, LONGEST)}
+        report.enter(found, row(found, engines), arguments.out)
+    sum_up(report)
+    return report.finish(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
