@@ -1,11 +1,13 @@
 """Many architectures with random weights in f32 against eager; with --peers also Inductor (freezing) and ONNX Runtime.
 
 Engines are interleaved. An error counts against float64, at most four times eager's. "speed" is the time of the fastest
-other engine over taskmap's. For each model: the three kernels that lose most time against their roofline. The results
-file is written anew after each case; ``--resume`` keeps what it holds from the same conditions. About 40 minutes of
-eager and taskmap, several hours with --peers.
+other engine over taskmap's, a median over rounds with its range. For each model: the three kernels that lose most time
+against their roofline. The results file is written anew after each case; ``--resume`` keeps what it holds from the same
+conditions. ``--telling`` takes thirty architectures that show most cliffs; ``--compile-only`` fills the caches of all
+engines, so that a run in a quiet hour does little else than measure. About 40 minutes of eager and taskmap, several
+hours with --peers.
 
-python -m benchmarks sweep [--only NAME ...] [--kinds ...] [--batches 1 8] [--peers] [--small] [--resume] [--rounds N]
+python -m benchmarks sweep [--only NAME ...] [--telling] [--kinds ...] [--batches 1 8] [--peers] [--small] [--resume]
 """
 
 from __future__ import annotations
@@ -22,19 +24,28 @@ from benchmarks.support.harness import Protocol, geometric_mean
 from benchmarks.support.report import Check, Report, earlier, parser, start
 from benchmarks.sweep.apart import apart
 from benchmarks.sweep.entries import ENTRIES
-from benchmarks.sweep.measure import Case, measured
+from benchmarks.sweep.measure import Case, compile_seconds, measured
 
 PEERS = ("inductor-freezing", "onnxruntime")
 WORST, MEAN = 0.95, 1.25
 """The bounds on how many times as fast as the fastest other engine: of every case, and of the geometric mean."""
 LONGEST = 900
 """Seconds of work after which a case is given up."""
+TELLING = (
+    "resnet50", "mobilenet_v1", "mobilenet_v2", "mobilenet_v3", "efficientnet_b0", "shufflenet_v2", "squeezenet1.1",
+    "densenet121", "poolformer_s12", "convnext_tiny", "unet", "segformer_b0", "yolo_n", "dcgan", "espcn", "vit_b_16",
+    "swin_tiny", "mlp_mixer", "bert_base", "distilbert", "gpt2", "llama", "decoder_step", "mamba2_small",
+    "whisper_tiny_encoder", "deepspeech2", "lstm_512", "gat", "dlrm", "patchtst",
+)  # fmt: skip
+"""One or two architectures for each kind of work: convolutions, attention, small products, recurrences, gathers."""
 
 
 def main(argv: list[str] | None = None) -> int:
     """The command."""
     cli = parser(__doc__ or "", 5, ("taskmap",))
-    cli.add_argument("--only", nargs="+", default=[], help="architectures whose names hold one of these words")
+    cli.add_argument("--only", nargs="+", default=[], help="architectures of these names, or that hold one as a word")
+    cli.add_argument("--telling", action="store_true", help=f"{len(TELLING)} architectures of all kinds")
+    cli.add_argument("--compile-only", action="store_true", help="call every engine once, to fill its caches")
     cli.add_argument("--kinds", nargs="+", default=[], help="architectures of these kinds only")
     cli.add_argument("--batches", nargs="+", type=int, default=[1, 8])
     cli.add_argument("--peers", action="store_true", help="also against " + " and ".join(PEERS))
@@ -54,9 +65,15 @@ def main(argv: list[str] | None = None) -> int:
     kept = earlier(arguments.out / "sweep.json", report.conditions) if arguments.resume else {}
     for module in ("torch._dynamo", "transformers", "taskmap.torch_backend"):
         import_module(module)  # once, before the forks
-    for case in chosen(arguments):
-        found = kept.get(str(case))
-        if found is None or not set(engines) <= set(found["engines"]):
+    cases = chosen(arguments)
+    if arguments.compile_only:
+        for case in cases:
+            print(case, apart(partial(_compiled, case, engines, arguments.threads), LONGEST), flush=True)
+        return 0
+    kept = {name: found for name, found in kept.items() if set(engines) <= set(found["engines"])}
+    for case in (*(c for c in cases if str(c) in kept), *(c for c in cases if str(c) not in kept)):
+        found = kept.get(str(case))  # first those that are known: a run that is stopped again loses none of them
+        if found is None:
             work = partial(_in_child, case, engines, protocol, not arguments.no_kernels, arguments.threads)
             found = {"name": str(case), "kind": case.entry.kind, "batch": case.batch, "right": False}
             found |= apart(work, LONGEST)
@@ -66,14 +83,20 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def chosen(arguments: Any) -> list[Case]:
-    """The cases that the command line asks for."""
+    """The cases that the command line asks for. A name stands for itself alone, another word for all names with it."""
+    words = (*arguments.only, *(TELLING if arguments.telling else ()))
     entries = [
         e
         for e in ENTRIES.values()
-        if (not arguments.only or any(word in e.name for word in arguments.only))
+        if (not words or any(w == e.name if w in ENTRIES else w in e.name for w in words))
         and (not arguments.kinds or e.kind in arguments.kinds)
     ]
     return [Case(entry, batch, arguments.small) for entry in entries for batch in arguments.batches]
+
+
+def _compiled(case: Case, engines: list[str], threads: int) -> dict[str, Any]:
+    torch.set_num_threads(threads)
+    return compile_seconds(case, engines)
 
 
 def _in_child(case: Case, engines: list[str], protocol: Protocol, kernels: bool, threads: int) -> dict[str, Any]:

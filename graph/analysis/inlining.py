@@ -12,10 +12,12 @@ from collections.abc import Container, Iterable
 
 from taskmap.graph.analysis.classify import arithmetic_cost, definition, is_contraction, is_injective, is_view
 from taskmap.graph.nodes import ConstantNode, Graph, Node
-from taskmap.ir.construct import static_size
+from taskmap.ir.construct import product, static_size
 from taskmap.ir.nodes import Cast, Load
 
 CHEAP = 4
+_LONG = 1 << 14
+"""Elements beyond which a reduction to one element has a kernel of its own."""
 
 
 def views_of_memory(node: Node) -> bool:
@@ -69,9 +71,24 @@ def _is_cheap(node: Node, before: int) -> bool:
 
 
 def _is_in_memory(node: Node, inlined: Container[Node], once: Container[Node]) -> bool:
-    """True if ``node`` needs at most one value, and one that no kernel computes."""
+    """True if ``node`` needs at most one value, and one that no kernel computes, or that is in memory because a
+    reduction of all of it, such as the mean from which these are distances, is the other value."""
     behind = _values_behind(node, inlined)
+    large = {n for n in behind if static_size(product(n.shape)) != 1}
+    if len(large) == 1 < len(behind):
+        count = static_size(product(next(iter(large)).shape))
+        return count is not None and count > _LONG and all(_reduces(n, *large) for n in behind if n not in large)
     return not behind or (len(behind) == 1 and not behind[0].is_compute and node not in once)
+
+
+def _reduces(node: Node, value: Node) -> bool:
+    """True if ``node``, one element, is a reduction of ``value`` or of a view of it."""
+    if not node.is_compute or is_injective(definition(node)) or len(node.inputs) != 1:
+        return False
+    (source,) = node.inputs
+    while views_of_memory(source) and len(source.inputs) == 1:
+        (source,) = source.inputs
+    return source is value
 
 
 def _values_behind(node: Node, inlined: Container[Node]) -> list[Node]:

@@ -180,15 +180,17 @@ class Simplifier:
             return poly.to_expr(whole)
         reduced = self._common_factor(rest, d)
         if reduced is not None:
-            inner = self._quotient(reduced.high, reduced.divisor)
-            return poly.to_expr(poly.add(whole, poly.to_poly(inner)))
-        inner_e = poly.to_expr(rest)
-        if isinstance(inner_e, ir.Binary) and inner_e.op == "floordiv" and self.poly_range(d)[0] >= 1:
-            size = poly.to_poly(inner_e.b)
-            if self.poly_range(size)[0] >= 1:
-                q = self._quotient(poly.to_poly(inner_e.a), poly.multiply(size, d))
+            above = self._quotient(reduced.high, reduced.divisor)
+            return poly.to_expr(poly.add(whole, poly.to_poly(above)))
+        offset: Poly = {(): rest[()]} if () in rest else {}
+        inner = poly.to_expr(poly.add(rest, offset, -1))
+        if isinstance(inner, ir.Binary) and inner.op == "floordiv" and self.poly_range(d)[0] >= 1:
+            size = poly.to_poly(inner.b)
+            if self.poly_range(size)[0] >= 1:  # (x // size + offset) // d = (x + offset * size) // (size * d)
+                x = poly.add(poly.to_poly(inner.a), poly.multiply(offset, size))
+                q = self._quotient(x, poly.multiply(size, d))
                 return poly.to_expr(poly.add(whole, poly.to_poly(q)))
-        quotient = binary("floordiv", inner_e, poly.to_expr(d))
+        quotient = binary("floordiv", poly.to_expr(rest), poly.to_expr(d))
         return poly.to_expr(poly.add(whole, poly.to_poly(quotient)))
 
     def _remainder(self, p: Poly, d: Poly) -> ir.Expr:
@@ -243,7 +245,8 @@ class Simplifier:
         return None
 
     def _joined(self, p: Poly) -> Poly:
-        """p with every c * (x // d) * d + c * (x % d) replaced by c * x; c may contain sizes."""
+        """p with every c * (x // d) * d + c * (x % d) replaced by c * x; c may contain sizes. A number added to the
+        quotient may stand in p in any multiple."""
         remainders = [m for m in p for a in m if isinstance(a, ir.Binary) and a.op == "mod"]
         for monomial in dict.fromkeys(remainders):
             for mod in dict.fromkeys(a for a in monomial if isinstance(a, ir.Binary) and a.op == "mod"):
@@ -253,10 +256,11 @@ class Simplifier:
                 others.remove(mod)
                 c: Poly = {tuple(others): p[monomial]}
                 scaled = poly.multiply(self._whole(mod), c)
-                if scaled and all(p.get(m, 0) == v for m, v in scaled.items()):
+                terms = [(m, v) for m, v in scaled.items() if m]
+                if terms and all(p.get(m, 0) == v for m, v in terms):
                     p = poly.add(p, scaled, -1)
                     p = poly.add(p, {monomial: p[monomial]}, -1)
-                    p = poly.add(p, poly.multiply(poly.to_poly(mod.a), c))
+                    return self._joined(poly.add(p, poly.multiply(poly.to_poly(mod.a), c)))
         return p
 
     def _whole(self, mod: ir.Binary) -> Poly:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,7 @@ def test_the_best_of_the_others_counts() -> None:
     kept = Measurement((window("eager", 3.0), window("inductor", 1.0), window("taskmap", 2.0)))
     found = speeds(kept, ["eager", "inductor", "taskmap"])
     assert (found["best_other"], found["speed"], found["speed_over_eager"]) == ("inductor", 0.5, 1.5)
+    assert found["speed_range"] == [0.5, 0.5]
 
 
 def _crash() -> dict[str, Any]:
@@ -122,3 +124,32 @@ def test_resumed_cases_are_not_measured_again(tmp_path: Path, monkeypatch: pytes
     sweep.main([*words, "--resume"])
     assert len(calls) == 4
     assert len(json.loads((tmp_path / "sweep.json").read_text())["data"]) == 4
+
+    def stopped(case: Case, *_: Any) -> dict[str, Any]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sweep, "measured", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        sweep.main(["--only", "gcn", *words[1:], "--resume"])  # gcn is the first case, and not known
+    assert len(json.loads((tmp_path / "sweep.json").read_text())["data"]) == 4
+
+
+def test_a_name_stands_for_itself_and_a_word_for_all_names_with_it() -> None:
+    def names(*words: str, telling: bool = False) -> set[str]:
+        arguments = Namespace(only=list(words), telling=telling, kinds=[], batches=[1], small=False)
+        return {case.entry.name for case in sweep.chosen(arguments)}
+
+    assert names("unet") == {"unet"}
+    assert {"resnet50", "se_resnet50", "resnet18"} < names("resnet")
+    assert names(telling=True) == set(sweep.TELLING)
+    assert names() == set(ENTRIES)
+
+
+def test_compiling_only_calls_each_engine(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.compiler.reset()
+    monkeypatch.setattr(sweep, "apart", lambda work, seconds: work())
+    monkeypatch.setattr(torch, "set_num_threads", lambda threads: None)
+    assert sweep.main(["--only", "autoencoder", "--small", "--batches", "1", "--compile-only", "--threads", "1"]) == 0
+    said = capsys.readouterr().out
+    assert "autoencoder, batch 1" in said
+    assert "taskmap" in said

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from taskmap.ir.construct import constant_value, product, static_size
+from taskmap.ir.loops import column_groups
 from taskmap.ir.nodes import Binary, Cast, Dim, Load
 from taskmap.ir.target import CpuTarget
 from taskmap.ir.types import compute_type
@@ -87,6 +88,15 @@ def packed_width(c: Convolution) -> int | None:
     if not isinstance(w.indices[-1], Binary) or w.indices[-1].op != "mod":
         return None
     return static_size(w.buffer.shape[-1])
+
+
+def edge_columns(c: Convolution, rest: int, width: int, lanes: int) -> list[tuple[int, int]]:
+    """The columns that are computed for the last ``rest`` of a panel of ``width``, as (vectors, lanes) groups: whole
+    vectors where zeros fill a packed panel. Panels of several groups of channels are taken as they are: columns beyond
+    a group belong to the next."""
+    if c.groups == 1 and packed_width(c) == width:
+        return [(-(-rest // lanes), lanes)]
+    return column_groups(rest, lanes)
 
 
 def by_dots(c: Convolution, target: CpuTarget) -> bool:

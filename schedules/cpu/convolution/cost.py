@@ -17,7 +17,7 @@ from taskmap.ir.loops import column_groups
 from taskmap.ir.nodes import Dim
 from taskmap.ir.target import CpuTarget
 from taskmap.schedules.common.convolution_geometry import Convolution, StridePhase, is_planar, positions
-from taskmap.schedules.cpu.convolution.config import ConvolutionConfig, by_dots, depth, element_bytes
+from taskmap.schedules.cpu.convolution.config import ConvolutionConfig, by_dots, depth, edge_columns, element_bytes
 from taskmap.schedules.cpu.convolution.depthwise_config import DepthwiseConfig
 from taskmap.schedules.cpu.convolution.input_tile import InputTile
 from taskmap.schedules.cpu.matmul.config import registers
@@ -115,7 +115,7 @@ class _Dense:
         total = TASK + self.fill()
         for n in range(count):
             edge = self.last and n + 1 == count and rest < width
-            total += self.panel(column_groups(rest, self.lanes) if edge else whole, panels)
+            total += self.panel(edge_columns(c, rest, width, self.lanes) if edge else whole, panels)
         return total
 
     def fill(self) -> float:

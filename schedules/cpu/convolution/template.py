@@ -35,7 +35,7 @@ from taskmap.schedules.common.convolution_geometry import (
 from taskmap.schedules.common.epilogue import Epilogue
 from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.cpu.convolution.base import ConvolutionBase, OutputBlock
-from taskmap.schedules.cpu.convolution.config import ConvolutionConfig, by_dots, default, validity
+from taskmap.schedules.cpu.convolution.config import ConvolutionConfig, by_dots, default, edge_columns, validity
 from taskmap.schedules.cpu.convolution.depthwise import Depthwise
 from taskmap.schedules.cpu.convolution.depthwise_config import DepthwiseConfig, depthwise_default, depthwise_validity
 from taskmap.schedules.cpu.convolution.dot_tile import emit_dots
@@ -127,24 +127,23 @@ class Dense(ConvolutionBase):
             if not self.direct:
                 loaded = input_tile.load(b, inside, image, first, group * c.channels, self.accumulate, self.lanes)
             whole, rest = divmod(c.out_channels, width)
-            full = [(tile.vectors, self.lanes)]
+            full, edge = [(tile.vectors, self.lanes)], edge_columns(c, rest, width, self.lanes)
             with b.loop("panel", chunk) as p:
                 inside.bind(p, chunk)
                 panel = inside.simplifier(part * chunk + p)
                 if rest == 0 and panels % chunk == 0:
                     self.panel(inside.nested(), input_tile, loaded, block, panel * width, full, tile)
                 elif whole == 0:
-                    self.panel(
-                        inside.nested(), input_tile, loaded, block, index(0), column_groups(rest, self.lanes), tile
-                    )
+                    self.panel(inside.nested(), input_tile, loaded, block, index(0), edge, tile, rest)
                 else:
                     with b.when(panel < whole):
                         channel = inside.simplifier(minimum(panel, whole - 1) * width)
                         self.panel(inside.nested(), input_tile, loaded, block, channel, full, tile)
                     if rest:
                         with b.otherwise(), b.when(panel < panels):
-                            edge = column_groups(rest, self.lanes)
-                            self.panel(inside.nested(), input_tile, loaded, block, index(whole * width), edge, tile)
+                            self.panel(
+                                inside.nested(), input_tile, loaded, block, index(whole * width), edge, tile, rest
+                            )
         size = f"{rows}x{columns}"
         return self.finished(f"cpu.convolution(tile={tile.rows}x{width}, block={size}, chunks={chunks})")
 
@@ -172,10 +171,13 @@ class Dense(ConvolutionBase):
         channel: Expr,
         groups: list[tuple[int, int]],
         tile: Tile,
+        count: int | None = None,
     ) -> None:
-        """All output positions of a block for one panel of output channels."""
+        """All output positions of a block for one panel of output channels. groups: those that are computed; count: the
+        number of those that are stored, by default all."""
         c, b = self.conv, self.b
         width = sum(v * w for v, w in groups)
+        kept = groups if count in (None, width) else column_groups(count or 0, self.lanes)
 
         def of_phase(inside: Inliner, phase: tuple[StridePhase, ...], rows: Dim, columns: Dim) -> None:
             k: list[Dim] = [*(p.taps for p in phase), c.channels]
@@ -207,7 +209,7 @@ class Dense(ConvolutionBase):
                     oc = block.group * c.out_channels + channel + j
                     return c.axes(block.image, oc, self.output(phase, block, y, x0 + i))
 
-                Epilogue(self.task, c.stage, c.reduce, b).emit(local, out, stored, position, groups)
+                Epilogue(self.task, c.stage, c.reduce, b).emit(local, out, stored, position, kept)
 
             with b.loop("row", index(rows)) as y:
                 inside.bind(y, rows)

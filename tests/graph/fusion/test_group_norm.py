@@ -13,7 +13,7 @@ from taskmap.graph.fusion.planning import Group
 from taskmap.graph.reference import run
 from taskmap.ir.construct import constant_value, static_size
 from taskmap.ir.lower.pipeline import lower
-from taskmap.ir.nodes import Body, For, Kernel, LaneReduce, Load, Ramp, Store
+from taskmap.ir.nodes import Binary, Body, For, Kernel, LaneReduce, Load, Ramp, Store
 from taskmap.ir.target import cpu_target
 from taskmap.ir.visit import stmt_bodies, stmt_exprs, walk_exprs, walk_stmts
 from taskmap.schedules import schedule
@@ -62,6 +62,19 @@ def test_a_group_norm_of_images_reads_and_writes_neighbours(channels: int) -> No
         vectors = [i for i in where if i.lanes > 1]
         assert vectors
         assert all(isinstance(i, Ramp) and constant_value(i.stride) == 1 for i in vectors)
+
+
+def test_sums_over_all_channels_compute_no_positions() -> None:
+    # One group of 320 x 14 x 14 does not fill blocks of 16,384: in the last one, an element's place is its number, too.
+    made = planned(graph_of(Normed(320, 1), torch.randn(1, 4, 14, 14)))
+    sums = [s for s in made.steps if isinstance(s, Group) and s.kind == "reduce" and not s.once]
+    assert [s.name for s in sums] == ["mean", "mean", "square_sum_mean_var_rstd"]  # distances are not stored
+    for step in sums:
+        body = lower(schedule(step.task, AVX512), target=AVX512).body
+        where = [i for e in walk_exprs(body) if isinstance(e, Load) for i in e.indices]
+        assert any(isinstance(i, Ramp) and constant_value(i.stride) == 1 for i in where)
+        divided = [e for i in where for e in walk_exprs(i) if isinstance(e, Binary) and e.op in ("floordiv", "mod")]
+        assert not divided, step.name
 
 
 def test_statistics_of_channels_last_images_add_vectors() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -216,3 +217,14 @@ def test_a_quotient_by_a_size_loses_common_factors() -> None:
     for divisor in (free * 128, n * -128):
         kept = binary("floordiv", flat, divisor)
         assert s(kept) == kept
+
+
+@pytest.mark.parametrize("start", [3, 68, 49152, 49168])
+def test_the_digits_of_an_index_join_whatever_number_is_added(start: int) -> None:
+    # A sum along a row of 320 x 14 x 14 begins its last block at 49152.
+    s, t = Simplifier(), Var("t")
+    s.bind(t, 10_000)
+    x = t + start
+    assert s(x // 196 * 196 + x // 14 % 14 * 14 + x % 14) == s(x)
+    assert s(x // 196 * 5 + (x // 14 + 7) % 14) != s(x)
+    assert s((x // 14 + 7) // 14) == s((x + 98) // 196)

@@ -13,9 +13,11 @@ from taskmap.graph.nodes import Node
 from taskmap.graph.ops import activations, arithmetic
 from taskmap.graph.ops.convolution import add_channel_bias, convolution
 from taskmap.graph.passes.weight_packing import PackWeights
+from taskmap.ir.construct import static_size
 from taskmap.ir.interp.definitions import size_of
-from taskmap.ir.nodes import Dim, Var
+from taskmap.ir.nodes import Dim, MatMul, Var
 from taskmap.ir.types import bf16, f16, f32, f64
+from taskmap.ir.visit import walk_stmts
 from taskmap.schedules import packed_width, schedule
 from tests.schedules.graph_tasks import channels_last, fused, packed, tensor
 from tests.schedules.interpreting import check_every_pass
@@ -166,3 +168,15 @@ def test_a_batch_of_unknown_size_may_be_one() -> None:
     y = convolution(tensor(n, 64, 60), tensor(256, 64, 3), [1], [1], [1])
     two = replace(target(), cores=2)
     assert "chunks=1)" not in schedule(fused([y], y), two).note
+
+
+@pytest.mark.parametrize(("filters", "transposed"), [(9, False), (3, True), (41, False)])
+def test_filters_that_fill_no_vector_are_computed_once(filters: int, transposed: bool) -> None:
+    # Zeros fill the last packed panel: 9 filters are one vector of 16, not one of 8 and one of 1.
+    x = tensor(1, 64, 9, 20)
+    w = tensor(*((64, filters) if transposed else (filters, 64)), 3, 3)
+    pack = PackWeights(partial(packed_width, target=target("avx512")))
+    y = packed(convolution(x, w, [1], [1], [1], transposed), pack)
+    sums = [s.c for s in walk_stmts(schedule(fused([y], y), target("avx512")).body) if isinstance(s, MatMul)]
+    assert sums
+    assert all((static_size(c.shape[-1]) or 1) % 16 == 0 for c in sums)
