@@ -1,9 +1,10 @@
-"""CPU seconds of a first run of an ONNX file with an empty kernel store: of Python, and of the C compilers it starts;
-and its wall time.
+"""CPU seconds, of user and system, of a first run of an ONNX file with an empty kernel store: of Python, and of the C
+compilers it starts; and its wall time.
 
-User seconds change little with other work on the machine; wall time does. The compiler's trial, which runs once per
-machine, is made beforehand. "before" is another checkout of taskmap, run in turns with this one. "imports" also runs in
-turns: the time for Python to import torch and onnx, which every first run needs.
+CPU seconds change little with other work on the machine; wall time does. A run ends by keeping the compiled model with
+its weights for the next run, which counts. The compiler's trial, which runs once per machine, is made beforehand.
+"before" is another checkout of taskmap, run in turns with this one. "imports" also runs in turns: the time for Python
+to import torch and onnx, which every first run needs.
 
 python -m benchmarks.compile_cpu [--models ...] [--rounds N] [--files FOLDER] [--before CHECKOUT]
 """
@@ -30,18 +31,18 @@ LONGEST = 600
 """Seconds after which a process is ended."""
 TRIAL = "from taskmap.cli import main\nmain(['env'])\n"
 IMPORTS = "import torch, onnx\n"
-RUN = "import sys\nfrom taskmap.cli import main\nmain(['run', sys.argv[1], '--warmup', '0'])\n"
+RUN = "import sys\nfrom taskmap.cli import main\nmain(['run', sys.argv[1], '--warmup', '0', '--repeat', '1'])\n"
 COUNTED = """
 import atexit, json, resource, sys
 def report():
     kinds = resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN
-    print(json.dumps([resource.getrusage(kind).ru_utime for kind in kinds]), file=sys.stderr)
+    print(json.dumps([u.ru_utime + u.ru_stime for u in map(resource.getrusage, kinds)]), file=sys.stderr)
 atexit.register(report)
 """
 
 
 def seconds(program: str, words: list[str], checkout: Path, cache: Path) -> tuple[float, float, float]:
-    """User seconds of a Python process and of its children, and its wall time. Raises RuntimeError if it fails.
+    """CPU seconds of a Python process and of its children, and its wall time. Raises RuntimeError if it fails.
 
     Bytecode is kept in the folder above ``cache``, regardless of the environment, as for an installed package.
     """
@@ -68,7 +69,7 @@ def main(argv: list[str] | None = None) -> int:
     cli.add_argument("--before", type=Path, help="another checkout of taskmap, to compare with")
     arguments = cli.parse_args(argv)
     checkouts = {"now": ROOT} | ({"before": arguments.before.resolve()} if arguments.before else {})
-    header = ("model, user s", *(f"{name}, {part}" for name in checkouts for part in _PARTS), "imports")
+    header = ("model, CPU s", *(f"{name}, {part}" for name in checkouts for part in _PARTS), "imports")
     report = Report("compile_cpu", start(arguments), header)
     with tempfile.TemporaryDirectory(prefix="taskmap-bench-") as folder:
         top = Path(folder)
