@@ -77,7 +77,7 @@ def _rebuild_recurrence(e: Recurrence, kids: Sequence[ir.Expr]) -> ir.Expr:
     return replace(e, values=values, initial=initial, row=row, here=here, axes=axes, steps=steps)
 
 
-_LEAVES = (ir.Const, ir.Var)
+_LEAVES = frozenset((ir.Const, ir.Var))
 """The classes of nodes without children."""
 
 _REBUILD: dict[type, Callable[[Any, Sequence[ir.Expr]], ir.Expr]] = {
@@ -124,7 +124,12 @@ def expr_map(fn: Callable[[ir.Expr], ir.Expr | None]) -> ExprMap:
     ``fn`` must return the same result for a node wherever it occurs.
     """
     done: dict[int, ir.Expr] = {}
-    return lambda expr: _map_expr(expr, fn, done)
+
+    def mapped(expr: ir.Expr) -> ir.Expr:
+        known = done.get(id(expr))
+        return _map_expr(expr, fn, done) if known is None else known
+
+    return mapped
 
 
 def _map_expr(expr: ir.Expr, fn: Callable[[ir.Expr], ir.Expr | None], done: dict[int, ir.Expr]) -> ir.Expr:
@@ -135,22 +140,29 @@ def _map_expr(expr: ir.Expr, fn: Callable[[ir.Expr], ir.Expr | None], done: dict
         if id(node) in done:
             stack.pop()
             continue
-        kids = _CHILDREN[type(node)](node)
-        depth = len(stack)
+        kind = type(node)
+        kids = _CHILDREN[kind](node)
+        new: list[ir.Expr] = []
+        changed = waits = False
         for k in kids:
-            if id(k) in done:
-                continue
-            if type(k) in _LEAVES:
-                mapped = fn(k)
-                done[id(k)] = k if mapped is None else mapped
-            else:
-                stack.append(k)
-        if len(stack) > depth:
+            made = done.get(id(k))
+            if made is None:
+                if type(k) not in _LEAVES:
+                    stack.append(k)
+                    waits = True
+                    continue
+                made = fn(k)
+                if made is None:
+                    made = k
+                done[id(k)] = made
+            new.append(made)
+            changed |= made is not k
+        if waits:
             continue
-        new = rebuild(node, [done[id(k)] for k in kids]) if kids else node
         stack.pop()
-        mapped = fn(new)
-        done[id(node)] = new if mapped is None else mapped
+        rebuilt = _REBUILD[kind](node, new) if changed else node
+        mapped = fn(rebuilt)
+        done[id(node)] = rebuilt if mapped is None else mapped
     return done[id(expr)]
 
 
@@ -276,8 +288,10 @@ def walk_stmts(root: ir.Stmt | ir.Body) -> Iterator[ir.Stmt]:
     while stack:
         stmt = stack.pop()
         yield stmt
-        for body in reversed(stmt_bodies(stmt)):
-            stack.extend(reversed(body))
+        bodies = _BODIES.get(type(stmt))
+        if bodies is not None:
+            for body in reversed(bodies(stmt)):
+                stack.extend(reversed(body))
 
 
 def map_stmt_exprs(stmt: ir.Stmt, fn: ExprMap) -> ir.Stmt:
@@ -313,22 +327,24 @@ def map_body(body: ir.Body, stmt: StmtMap | None = None, expr: ExprMap | None = 
     out: list[ir.Stmt] = []
     for old in body:
         new = map_stmt_exprs(old, expr) if expr else old
-        inner = stmt_bodies(old)
-        if inner:
-            new = with_bodies(new, [map_body(b, stmt, expr) for b in inner])
+        bodies = _BODIES.get(type(old))
+        if bodies is not None:
+            new = with_bodies(new, [map_body(b, stmt, expr) for b in bodies(old)])
         replaced = stmt(new) if stmt else None
-        if replaced is not None:
-            new_stmts: Sequence[ir.Stmt] = (replaced,) if isinstance(replaced, ir.Stmt) else replaced
+        if replaced is None:
+            if type(new) is ir.If:
+                out.extend(_fold_if(new))
+            else:
+                out.append(new)
+        elif isinstance(replaced, ir.Stmt):
+            out.append(replaced)
         else:
-            new_stmts = _fold_if(new)
-        out.extend(new_stmts)
+            out.extend(replaced)
     unchanged = len(out) == len(body) and all(map(operator.is_, out, body))
     return body if unchanged else tuple(out)
 
 
-def _fold_if(stmt: ir.Stmt) -> Sequence[ir.Stmt]:
-    if not isinstance(stmt, ir.If):
-        return (stmt,)
+def _fold_if(stmt: ir.If) -> Sequence[ir.Stmt]:
     known = make.constant_value(stmt.cond)
     if known is None:
         return (stmt,)
@@ -359,23 +375,26 @@ def replace_buffers(root: Node, buffers: Mapping[ir.Buffer, ir.Buffer]) -> Node:
     def in_expr(e: ir.Expr) -> ir.Expr | None:
         return make.load(buffers[e.buffer], e.indices) if isinstance(e, ir.Load) and e.buffer in buffers else None
 
+    if isinstance(root, ir.Expr):
+        return map_expr(root, in_expr)
+    return map_body(root, lambda s: _with_buffers(s, buffers), expr_map(in_expr))
+
+
+def _with_buffers(s: ir.Stmt, buffers: Mapping[ir.Buffer, ir.Buffer]) -> ir.Stmt | None:
+    """``s`` with each buffer that it names itself replaced; None if it names none."""
+
     def region(r: ir.Region) -> ir.Region:
         return replace(r, buffer=buffers.get(r.buffer, r.buffer))
 
-    def in_stmt(s: ir.Stmt) -> ir.Stmt | None:
-        if isinstance(s, (ir.Store, ir.Allocate)):
-            return replace(s, buffer=buffers[s.buffer]) if s.buffer in buffers else None
-        if isinstance(s, ir.Move):
-            return replace(s, dst=region(s.dst), src=region(s.src))
-        if isinstance(s, ir.MatMul):
-            return replace(s, c=region(s.c), a=region(s.a), b=region(s.b))
-        if isinstance(s, ir.Invoke):
-            return replace(s, operands=tuple(region(o) if isinstance(o, ir.Region) else o for o in s.operands))
-        return None
-
-    if isinstance(root, ir.Expr):
-        return map_expr(root, in_expr)
-    return map_body(root, in_stmt, expr_map(in_expr))
+    if isinstance(s, (ir.Store, ir.Allocate)):
+        return replace(s, buffer=buffers[s.buffer]) if s.buffer in buffers else None
+    if isinstance(s, ir.Move):
+        return replace(s, dst=region(s.dst), src=region(s.src))
+    if isinstance(s, ir.MatMul):
+        return replace(s, c=region(s.c), a=region(s.a), b=region(s.b))
+    if isinstance(s, ir.Invoke):
+        return replace(s, operands=tuple(region(o) if isinstance(o, ir.Region) else o for o in s.operands))
+    return None
 
 
 def fresh(body: ir.Body, values: Mapping[ir.Var, ir.Expr] = NO_VALUES) -> ir.Body:
@@ -392,15 +411,21 @@ def fresh(body: ir.Body, values: Mapping[ir.Var, ir.Expr] = NO_VALUES) -> ir.Bod
             buffers[stmt.buffer] = replace(stmt.buffer)
     if not variables and not buffers:
         return substitute(body, values)
+    values = {**values, **variables}
 
-    def rename(s: ir.Stmt) -> ir.Stmt | None:
+    def in_expr(e: ir.Expr) -> ir.Expr | None:
+        if isinstance(e, ir.Var):
+            return values.get(e)
+        return make.load(buffers[e.buffer], e.indices) if isinstance(e, ir.Load) and e.buffer in buffers else None
+
+    def in_stmt(s: ir.Stmt) -> ir.Stmt | None:
         if isinstance(s, (ir.For, ir.Let)):
             return replace(s, var=typed(ir.Var, variables[s.var]))
         if isinstance(s, ir.MappedFor):
             return replace(s, vars=tuple(typed(ir.Var, variables[v]) for v in s.vars))
-        return None
+        return _with_buffers(s, buffers) if buffers else None
 
-    return replace_buffers(map_body(substitute(body, {**values, **variables}), rename), buffers)
+    return map_body(body, in_stmt, expr_map(in_expr))
 
 
 def defined_vars(stmt: ir.Stmt) -> tuple[ir.Var, ...]:
