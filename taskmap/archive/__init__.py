@@ -4,7 +4,8 @@ Reading order, for writing:
 
     write        compiles an ONNX model into an archive
     refusals     the reasons why a model cannot be archived
-    targets      a compilation session for each kind of target
+    session      a compilation session with its binaries
+    targets      such a session for each kind of target
     graph        the program and binding of a compiled graph as a plan
     keep_model   keeps a compiled ONNX model for the next process, as archives
     kept_parts   the graphs of such a model, with their inputs and results

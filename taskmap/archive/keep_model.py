@@ -17,7 +17,7 @@ from onnx import AttributeProto, GraphProto, TensorProto
 
 from taskmap.archive.kept_parts import parts_of
 from taskmap.archive.refusals import check_archivable
-from taskmap.archive.targets import ArchiveSession, Binary, features_used
+from taskmap.archive.session import ArchiveSession, Binary, features_used
 from taskmap.archive.write import ArchiveWriter
 from taskmap.backend.cpu.compile import team_file
 from taskmap.backend.cpu.team import PARALLEL

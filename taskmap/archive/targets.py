@@ -8,12 +8,13 @@ from __future__ import annotations
 import ctypes
 from array import array
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
 
+from taskmap.archive.session import ArchiveSession, Binary, features_used
 from taskmap.backend.cpu.compile import team_file
 from taskmap.backend.cpu.team import PARALLEL
 from taskmap.backend.cuda.compile import SUFFIX, CudaCompiler
@@ -31,7 +32,6 @@ from taskmap.backend.store.objects import KernelStore
 from taskmap.compile.session import Session, new_session
 from taskmap.compile.task_store import TaskStore
 from taskmap.ir.errors import CompilerNotFoundError, NoDeviceError, UnsupportedError
-from taskmap.ir.features import in_order
 from taskmap.ir.target import GpuTarget
 from taskmap.options import Options
 from taskmap.targets.choose import gpu_target, simulated_target
@@ -44,20 +44,6 @@ from taskmap.targets.sim import SimPlatform
 from taskmap.tuning.choice import choices
 from taskmap.util.dump import Dump
 from taskmap.util.metrics import COUNTERS
-
-Binary = tuple[bytes, tuple[str, ...]]
-"""The content of a file, and those of its kernels that an archive needs."""
-
-
-@dataclass(frozen=True, slots=True)
-class ArchiveSession:
-    """A session and access to its output: ``binaries`` gives those with given symbols, ``features`` the CPU features
-    that these need beyond the target's instruction set. ``suffix``: of their files."""
-
-    session: Session
-    suffix: str
-    binaries: Callable[[Collection[str]], list[Binary]]
-    features: Callable[[Collection[str]], tuple[str, ...]]
 
 
 def archive_session(options: Options, folder: Path) -> ArchiveSession:
@@ -113,13 +99,6 @@ def _for_gpu(options: Options) -> ArchiveSession:
     session = Session(options, platform, TaskStore(store.path / "tasks"))
     session.choices = choices(store.path / "tuning.sqlite", target, toolchain, options)
     return ArchiveSession(session, SUFFIX, lambda needed: [(platform.images[s], (s,)) for s in needed], _no_features)
-
-
-def features_used(store: Path, needed: Collection[str]) -> tuple[str, ...]:
-    """The CPU features that the kernels of these symbols in ``store`` need beyond their instruction set."""
-    symbols = frozenset(needed)
-    used = (o.isa.split("+")[1:] for o in stored_objects(store) if not symbols.isdisjoint(o.symbols))
-    return in_order(name for names in used for name in names)
 
 
 def _no_features(needed: Collection[str]) -> tuple[str, ...]:

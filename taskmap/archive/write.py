@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from taskmap.archive.machine import machine_of
 from taskmap.archive.manifest import KernelObject, Manifest, PortRecord, Weight, document_of, manifest_from, span
 from taskmap.archive.plan import sound_plans
 from taskmap.archive.refusals import check_archivable, check_segments
-from taskmap.archive.targets import ArchiveSession, Binary, archive_session
+from taskmap.archive.session import ArchiveSession, Binary
 from taskmap.backend.cuda.source import CudaSource
 from taskmap.backend.program.memory_plan import ALIGNMENT
 from taskmap.backend.program.structure import Launch
@@ -34,12 +34,19 @@ from taskmap.graph.importers.onnx.read.values import Tensor
 from taskmap.graph.nodes import ExternNode
 from taskmap.ir.errors import InputError, TaskmapError, UnsupportedError
 from taskmap.ir.types import DType
+from taskmap.ir.util.lazy import lazily
 from taskmap.onnx.engines import compiled_by
 from taskmap.onnx.model import OnnxModel
 from taskmap.onnx.points import Segment
 from taskmap.options import Options
 from taskmap.targets.torch_threads import torch_threads
 from taskmap.util.progress import waiting
+
+# Runs that keep a model compile nothing for an archive: they need not wait for the targets of archives.
+if TYPE_CHECKING:
+    from taskmap.archive.targets import archive_session as _archive_session
+else:
+    _archive_session = lazily("taskmap.archive.targets", "archive_session")
 
 Sizes = Mapping[str, Sequence[int]]
 Progress = Callable[[str, int, int], None]
@@ -91,7 +98,7 @@ def compile_onnx(
         model = load(source)
     check_archivable(model)
     with torch_threads(options.threads), Scratch() as folder:
-        made = archive_session(options, folder)
+        made = _archive_session(options, folder)
         graphs, assumed = _graphs(model, made.session, sizes or {}, progress)
         return ArchiveWriter(model, made, graphs).write(output, assumed, progress)
 

@@ -1,6 +1,9 @@
 """`taskmap run`: inputs from files and random ones, comparisons with a verdict, profiles, and clear refusals."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -249,3 +252,13 @@ def test_a_model_is_tuned(tmp_path: Path, cache_dir: Path, capsys: Capture) -> N
     capsys.readouterr()
     assert main(["cache", "best", "--json"]) == 0
     assert "1x16x64x32" in capsys.readouterr().out
+
+
+def test_a_run_of_a_model_loads_neither_reports_nor_what_gpus_need() -> None:
+    code = """
+import sys
+import taskmap.cli.run.onnx
+unused = ("cli.run.layers", "report", "archive.targets", "backend.cuda.codegen", "backend.sim")
+assert not [m for m in sys.modules for u in unused if m == f"taskmap.{u}" or m.startswith(f"taskmap.{u}.")]
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, env=dict(os.environ))

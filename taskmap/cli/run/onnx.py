@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -31,7 +31,6 @@ from taskmap.cli.run.facts import (
     write_trace,
 )
 from taskmap.cli.run.inputs import InputSpec, Wanted, inputs_for
-from taskmap.cli.run.layers import Layers, compare_layers, onnxruntime_run
 from taskmap.cli.targets import chosen
 from taskmap.compile.frozen import FrozenGraph
 from taskmap.compile.session import Compilation, Fallback
@@ -39,15 +38,29 @@ from taskmap.graph.fusion.planning import Group
 from taskmap.graph.importers.onnx import Port
 from taskmap.graph.importers.onnx.read.elements import STRING, numpy_type
 from taskmap.ir.errors import InputError, UnsupportedError
+from taskmap.ir.util.lazy import lazily
 from taskmap.onnx.engines import by_definition
 from taskmap.onnx.kept_models import Request
 from taskmap.onnx.model import OnnxModel, load_model
 from taskmap.options import Options
-from taskmap.report.collect import Recorded, account
-from taskmap.report.kernels import with_kernels
-from taskmap.report.presentation import Report
 from taskmap.targets.torch_threads import torch_threads
 from taskmap.util.gc_pause import collector_frozen
+
+# The first result waits for the imports, and few runs are compared or profiled.
+if TYPE_CHECKING:
+    from taskmap.cli.run.layers import Layers
+    from taskmap.cli.run.layers import compare_layers as _compare_layers
+    from taskmap.cli.run.layers import onnxruntime_run as _onnxruntime_run
+    from taskmap.report.collect import Recorded as _Recorded
+    from taskmap.report.collect import account as _account
+    from taskmap.report.kernels import with_kernels as _with_kernels
+    from taskmap.report.presentation import Report
+else:
+    _compare_layers = lazily("taskmap.cli.run.layers", "compare_layers")
+    _onnxruntime_run = lazily("taskmap.cli.run.layers", "onnxruntime_run")
+    _Recorded = lazily("taskmap.report.collect", "Recorded")
+    _account = lazily("taskmap.report.collect", "account")
+    _with_kernels = lazily("taskmap.report.kernels", "with_kernels")
 
 Array = NDArray[Any]
 
@@ -133,8 +146,8 @@ def _layers(a: argparse.Namespace, options: Options, inputs: Mapping[str, Array]
     def by_reference(model: ModelProto, given: Mapping[str, Array]) -> list[Any]:
         return load_model(model, engine=by_definition)(dict(given))
 
-    theirs = onnxruntime_run(a.threads) if a.compare == "onnxruntime" else by_reference
-    return compare_layers(a.model, inputs, ours, theirs, rtol=a.rtol, atol=a.atol, differs=differs)
+    theirs = _onnxruntime_run(a.threads) if a.compare == "onnxruntime" else by_reference
+    return _compare_layers(a.model, inputs, ours, theirs, rtol=a.rtol, atol=a.atol, differs=differs)
 
 
 def specs_of(ports: Sequence[Port]) -> list[InputSpec]:
@@ -170,10 +183,10 @@ def _report(model: OnnxModel, record: Sequence[Compilation | Fallback], runs: in
     taken = _take(record)
     if trace is not None:
         write_trace(trace, _trace(taken))
-    recorded = [Recorded(c, tuple(main), tuple(prepare), len(main) / runs) for c, main, prepare in taken]
+    recorded = [_Recorded(c, tuple(main), tuple(prepare), len(main) / runs) for c, main, prepare in taken]
     target = "cpu" if model.session is None else str(model.session.target)
-    report = account(recorded, target, torch.get_num_threads(), runs)
-    return report if model.session is None else with_kernels(report, recorded, model.session)
+    report = _account(recorded, target, torch.get_num_threads(), runs)
+    return report if model.session is None else _with_kernels(report, recorded, model.session)
 
 
 def _trace(taken: Sequence[tuple[Compilation, list[TimedRun], list[TimedRun]]]) -> list[list[tuple[str, float]]]:
