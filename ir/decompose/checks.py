@@ -223,7 +223,7 @@ def moved(tree: Tree, name: str, scope: Scope, word: str) -> None:
     if {operand.scope, scope} == {Scope.REGISTER, Scope.FRAGMENT}:
         why = "nobody knows which register of a fragment holds which element."
         raise refusal(word, tree, why, f"Move {name} to {scope.name} from memory.")
-    _seen(tree, scope, word)
+    seen(tree, scope, word)
     why, way_out = spec.why_not_moved(name, scope)
     if why:
         raise refusal(word, tree, why, way_out)
@@ -231,7 +231,8 @@ def moved(tree: Tree, name: str, scope: Scope, word: str) -> None:
         raise refusal(word, tree, f"memory for {name} cannot have a symbolic size.", "Tile or split first.")
 
 
-def _seen(tree: Tree, scope: Scope, word: str) -> None:
+def seen(tree: Tree, scope: Scope, word: str) -> None:
+    """A worker of the level has memory of that scope."""
     level = tree.spec.level
     if level is Level.QUAD_PAIR:
         why = "the instruction of quad-pairs takes the operands of their whole warp."
@@ -260,8 +261,8 @@ def accumulated(tree: Tree, scope: Scope, word: str) -> None:
     if any(isinstance(s, SplitStep) for s in tree.steps):
         why = "every part of the sum would start anew and overwrite the result."
         raise refusal(word, tree, why, "Write accumulate_in before split.")
-    _seen(tree, scope, word)
-    if scope not in HELD:
+    seen(tree, scope, word)
+    if scope not in HELD and not (scope is Scope.LOCAL and spec.kind == "matmul"):
         raise refusal(word, tree, "sums are held in registers.", "Use REGISTER, or FRAGMENT.")
     shared = [s for s in tree.steps if isinstance(s, TileStep) and s.parts > 1]
     if shared and (scope is Scope.FRAGMENT or shared[0] is not tree.steps[-1]):

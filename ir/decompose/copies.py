@@ -10,8 +10,9 @@ from taskmap.ir import nodes as ir
 from taskmap.ir.algebra.digits import DigitMap
 from taskmap.ir.algebra.mapping import TaskMapping, repeat
 from taskmap.ir.algebra.quotient import quotient
+from taskmap.ir.analysis.simplify import Simplifier
 from taskmap.ir.builder import Builder
-from taskmap.ir.construct import ceil_div, static_size
+from taskmap.ir.construct import cast, ceil_div, static_size
 from taskmap.ir.decompose.cores import elements
 from taskmap.ir.decompose.levels import HELD, Level
 from taskmap.ir.decompose.micro.call import call, micro_kernel_of
@@ -32,12 +33,13 @@ _ALONE = (Level.THREAD, Level.CORE, Level.LANES)
 @dataclass(frozen=True, slots=True)
 class CopyEmitter:
     """Writes copies by ``threads`` threads of a block, which number themselves by ``thread``; 0 on a CPU. marks: the
-    sources of statements, by the ids of steps."""
+    sources of statements, by the ids of steps. ranges: what is known of the variables of loops."""
 
     b: Builder
     threads: int
     thread: ir.Expr = THREAD
     marks: Mapping[int, SourceLocation] = field(default_factory=dict)
+    ranges: Simplifier = field(default_factory=Simplifier)
 
     def copy(self, step: MoveStep, src: OperandView, dst: OperandView) -> None:
         """The copy of a move."""
@@ -47,11 +49,13 @@ class CopyEmitter:
         else:
             self.through(step.how, src, dst, asynchronous=step.asynchronous)
 
-    def through(self, tree: Tree, src: OperandView, dst: OperandView, *, asynchronous: bool = False) -> None:
-        """A copy as its tree says."""
+    def through(
+        self, tree: Tree, src: OperandView, dst: OperandView, *, asynchronous: bool = False, adding: bool = False
+    ) -> None:
+        """A copy as its tree says. adding: to the elements that are there."""
         self.b.source = self.marks.get(id(tree.steps[0]), self.b.source)
         if tree.root.level in _ALONE or not self.threads:
-            self.alone(tree, 0, src, dst)
+            self.alone(tree, 0, src, dst, adding=adding)
             return
         if micro_kernel_of(tree) is not None:
             self.called(tree, tree.steps[-1], src, dst)
@@ -122,15 +126,19 @@ class CopyEmitter:
                 clipped=src.is_clipped or dst.is_clipped,
             )  # fmt: skip
 
-    def alone(self, tree: Tree, n: int, src: OperandView, dst: OperandView) -> None:
+    def alone(self, tree: Tree, n: int, src: OperandView, dst: OperandView, *, adding: bool = False) -> None:
         """A copy by one worker: loops over its tiles."""
         step = tree.steps[n]
         if isinstance(step, DoneStep):
+            if micro_kernel_of(tree) is not None and adding:
+                why = "a micro-kernel would overwrite the sums, which are added to those that are there."
+                raise refusal("kernel()", tree, why, "Leave the store to done().", where=step.source)
             if micro_kernel_of(tree) is not None:
                 self.called(tree, step, src, dst)
-            elif step.lanes and not (src.is_clipped or dst.is_clipped):
-                for i in elements(self.b, src.names, (src.axes, dst.axes), _sizes(step.before), step.lanes):
-                    self.b.store(dst.buffer, dst.element(i), src.buffer[src.element(i)])
+            elif adding or (step.lanes and not (src.is_clipped or dst.is_clipped)):
+                for i in elements(self.b, (src, dst), _sizes(step.before), step.lanes or 1, self.ranges):
+                    before = dst.buffer[dst.element(i)] + src.value(i) if adding else src.value(i)
+                    self.b.store(dst.buffer, dst.element(i), cast(before, dst.buffer.dtype))
             else:
                 self.pieces(step.before, src, dst)
             return
@@ -143,7 +151,7 @@ class CopyEmitter:
         counts = [ceil_div(cuts[a].stride or step.before.extent(a), cuts[a].width) for a in order]
         with self.b.grid(order, counts, ir.LoopKind.UNROLLED) as at:
             where = {a: (cuts[a], i, True) for a, i in zip(order, at, strict=True)}
-            self.alone(tree, n + 1, src.tile(where), dst.tile(where))
+            self.alone(tree, n + 1, src.tile(where), dst.tile(where), adding=adding)
 
     def called(self, tree: Tree, step: Step, src: OperandView, dst: OperandView) -> None:
         """A copy by a micro-kernel."""

@@ -18,6 +18,7 @@ from types import MappingProxyType
 from taskmap.ir import nodes as ir
 from taskmap.ir.algebra.layout import row_major
 from taskmap.ir.algebra.register_tile import is_in_order
+from taskmap.ir.analysis.simplify import Simplifier
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import as_expr, cast, ceil_div, const, eq, index, minimum, product, select, static_size
 from taskmap.ir.construct import call as apply
@@ -26,7 +27,7 @@ from taskmap.ir.decompose.blocks.grid import Grid, unravel
 from taskmap.ir.decompose.blocks.multicast import counts_of
 from taskmap.ir.decompose.blocks.sums import SharedReduction, SumSegment, share_of
 from taskmap.ir.decompose.copies import CopyEmitter, layout_of, strides_in_shared
-from taskmap.ir.decompose.cores import end_with_the_problem, shared_tiles
+from taskmap.ir.decompose.cores import adds_one_by_one, shared_tiles, whole_or_part
 from taskmap.ir.decompose.levels import HELD, Level
 from taskmap.ir.decompose.micro.call import call, micro_kernel_of
 from taskmap.ir.decompose.ownership import owner_of, without_dims
@@ -37,7 +38,7 @@ from taskmap.ir.decompose.specialize import Ring, multiplied, specialized, warpg
 from taskmap.ir.decompose.stage_leaves import POSITIONS, StageLeaf, check_holders, views_of_part
 from taskmap.ir.decompose.stage_spec import StageSpec
 from taskmap.ir.decompose.steps import AccumulateStep, Cut, DoneStep, MoveStep, SplitStep, Step, TileStep, Tree
-from taskmap.ir.decompose.views import OperandView
+from taskmap.ir.decompose.views import OperandView, divides, tiled
 from taskmap.ir.isa.entry import Place
 from taskmap.ir.isa.table import instruction_named
 from taskmap.ir.source import SourceLocation
@@ -51,7 +52,8 @@ Views = dict[str, OperandView]
 class Emitter:
     """Writes the kernel of one tree. threads: of a block; 0 on a CPU. stages: what the barriers know of stages.
     layouts: of fragments in memory, 0 by rows, 1 by columns. ring: of stages that a warpgroup fills. marks: the
-    sources of statements, by the ids of steps. unsynchronised: the number of the step of each copy without barriers."""
+    sources of statements, by the ids of steps. ranges: what is
+    known of the variables of loops. unsynchronised: the number of the step of each copy without barriers."""
 
     b: Builder
     tree: Tree
@@ -63,13 +65,14 @@ class Emitter:
     stages: Stages = field(default_factory=Stages)
     layouts: dict[ir.Buffer, int] = field(default_factory=dict)
     ring: Ring | None = None
+    ranges: Simplifier = field(default_factory=Simplifier)
     marks: Mapping[int, SourceLocation] = field(default_factory=dict)
     unsynchronised: dict[ir.Buffer, int] = field(default_factory=dict)
 
     @property
     def copies(self) -> CopyEmitter:
         """Writes the copies."""
-        return CopyEmitter(self.b, self.threads, marks=self.marks)
+        return CopyEmitter(self.b, self.threads, marks=self.marks, ranges=self.ranges)
 
     def step(self, n: int, views: Views) -> None:
         """The steps from number ``n`` on, with the operands at ``views``."""
@@ -141,30 +144,30 @@ class Emitter:
         if step.level is None:
             kind = ir.LoopKind.UNROLLED if step.unroll or _in_registers(views) else ir.LoopKind.SERIAL
             with self.b.grid(order, [counts[a] for a in order], kind) as at:
-                body(_tiled(step, views, dict(zip(order, at, strict=True))))
+                body(tiled(step, views, dict(zip(order, at, strict=True))))
         elif step.level is Level.QUAD_PAIR:
             body(views)  # a warp executes the products of its quad-pairs at once
         elif step.before.level is Level.CLUSTER:
-            body(_tiled(step, views, unravel(BLOCKS[0] % self.grid.cluster, counts, order)))
+            body(tiled(step, views, unravel(BLOCKS[0] % self.grid.cluster, counts, order)))
         elif step.level in (Level.BLOCK, Level.CLUSTER):
             with self.grid.tiles(self.b, step, counts) as where:
                 self.share = share_of(self.b, self.tree, step, self.grid)
-                body(_tiled(step, views, where))
+                body(tiled(step, views, where))
         elif step.level is Level.CORE:
-            with shared_tiles(self.b, self.tree.root, step, counts) as where:
-                self.whole_or_part(step, views, where, body)
+            with shared_tiles(self.b, self.tree.root, step, counts, self.ranges) as where:
+                whole_or_part(self.b, self.tree, step, views, where, body)
         elif step.level is Level.LANES:
             edge = POSITIONS in views and not views[POSITIONS].is_exact
             one_by_one = ir.LoopKind.UNROLLED if _in_registers(views) else ir.LoopKind.SERIAL
             kind = one_by_one if edge else ir.LoopKind.VECTOR
             with self.b.loop("lane", product(list(counts.values())), kind) as lane:
-                body(_tiled(step, views, unravel(lane, counts, order)))
+                body(tiled(step, views, unravel(lane, counts, order)))
         else:
             name = step.level.value.lower()
             number, tiles = self.worker(step), product(list(counts.values()))
             where = unravel(number % tiles if step.part else number, counts, order)
             where |= {step.part.axis: number // tiles} if step.part else {}
-            body(_tiled(step, views, {a: self.b.let(f"{name}_{a}", i) for a, i in where.items()}))
+            body(tiled(step, views, {a: self.b.let(f"{name}_{a}", i) for a, i in where.items()}))
 
     def worker(self, step: TileStep) -> ir.Expr:
         """The number of this worker among those of the level above."""
@@ -173,48 +176,45 @@ class Emitter:
         number = THREAD if size == 1 else THREAD // size
         return number % (above // size) if above < self.threads else number
 
-    def whole_or_part(
-        self, step: TileStep, views: Views, at: dict[str, ir.Expr], body: Callable[[Views], None]
-    ) -> None:
-        """On a CPU, tiles that lie inside the problem are free of tests: the rest has a copy of its own, or shorter
-        loops."""
-        uneven = [c for c in step.cuts if not _divides(c, step.before.extent(c.axis))]
-        if end_with_the_problem(self.tree.steps[self.tree.steps.index(step) + 1 :]):
-            rest = {c.axis: index(step.before.extent(c.axis)) - at[c.axis] * c.width for c in uneven}
-            ends = {c.axis: self.b.let("count", minimum(rest[c.axis], c.width)) for c in uneven}
-            body(_tiled(step, views, at, all_whole=True, ends=ends))
-            return
-        inside = as_expr(True)
-        for c in uneven:
-            inside = inside & ((at[c.axis] + 1) * c.width <= index(step.before.extent(c.axis)))
-        with self.b.when(inside):
-            body(_tiled(step, views, at, all_whole=True))
-        if uneven:
-            with self.b.otherwise():
-                body(_tiled(step, views, at))
-
     def split(self, step: SplitStep, views: Views, body: Callable[[Views, ir.Expr], None]) -> None:
         """The parts of a sum, each with ``body``."""
-        kind = ir.LoopKind.UNROLLED if step.unroll or _sums_registers(step, views) else ir.LoopKind.SERIAL
-        with self.b.loop("step", self.count(step), kind) as number:
+        held, count = _sums_registers(step, views), self.count(step, views)
+        kind = ir.LoopKind.UNROLLED if held or (step.unroll and self.threads) else ir.LoopKind.SERIAL
+        hint = (static_size(count) or 0) if step.unroll and not self.threads else 0  # the C compiler unrolls
+        with self.b.loop("step" if self.threads else step.before.summed, count, kind, unroll=hint) as number:
+            if isinstance(number, ir.Var):
+                self.ranges.bind(number, count)
             body(self.part(step, views, number), number)
 
     def shared(self, step: SplitStep) -> SumSegment | None:
         """The share of this block in the parts of a split."""
         return self.share if self.share is not None and self.share.split is step else None
 
-    def count(self, step: SplitStep) -> ir.Dim:
+    def count(self, step: SplitStep, views: Mapping[str, OperandView] = MappingProxyType({})) -> ir.Dim:
         """The number of parts of a sum that this worker adds."""
         share = self.shared(step)
-        return share.count if share else ceil_div(step.before.extent(step.before.summed), step.size)
+        return share.count if share else ceil_div(self.terms(step, views), step.size)
+
+    def terms(self, step: SplitStep, views: Mapping[str, OperandView]) -> ir.Dim:
+        """The terms of a sum, of which a part may end with the problem."""
+        axis = step.before.summed
+        axes = (a for v in views.values() for name, a in zip(v.names, v.axes, strict=True) if name == axis)
+        return next((a.length for a in axes if a is not None and a.length is not None), step.before.extent(axis))
 
     def part(self, step: SplitStep, views: Views, number: ir.Expr) -> Views:
         """The operands' parts in part ``number`` of those that this worker adds."""
         axis, share = step.before.summed, self.shared(step)
         cut = Cut(axis, step.size)
-        exact = _divides(cut, share.whole if share else step.before.extent(axis)) and (share is None or share.filled)
+        exact = divides(cut, share.whole if share else step.before.extent(axis)) and (share is None or share.filled)
         cuts = {axis: (cut, share.first + number if share else number, exact)}
-        return {name: view.tile(cuts) for name, view in views.items()}
+        later = self.tree.steps[self.tree.steps.index(step) + 1 :]
+        if exact or self.threads or not adds_one_by_one(later, axis):
+            return {name: view.tile(cuts) for name, view in views.items()}
+        # A core adds one term after another: its loops end with the sum.
+        rest = index(self.terms(step, views)) - number * step.size
+        ends = {axis: index(self.ranges.dim(minimum(rest, step.size)))}
+        cuts = {axis: (*cuts[axis][:2], True)}
+        return {name: view.tile(cuts).ending(ends) for name, view in views.items()}
 
     # Memory
 
@@ -262,10 +262,13 @@ class Emitter:
         return OperandView.whole(buffer, operand.axes, present)
 
     def dims(self, spec: Spec, operand: Operand) -> tuple[list[int], list[bool]]:
-        """The dimensions of memory for an operand: those of a batch vanish once they are single."""
+        """The dimensions of memory for an operand: those of a batch, and of all axes of a sum but the last, vanish once
+        they are single."""
         sizes = spec.static_shape(operand)
         assert sizes is not None
-        present = [not (a.startswith("batch") and n == 1) for a, n in zip(operand.axes, sizes, strict=True)]
+        sums = [name for name, _ in spec.extents if name not in spec.tiled] if spec.kind == "matmul" else []
+        gone = {a for a in operand.axes if a.startswith("batch") or a in sums[:-1]}
+        present = [not (a in gone and n == 1) for a, n in zip(operand.axes, sizes, strict=True)]
         return [n for n, there in zip(sizes, present, strict=True) if there], present
 
     def accumulate(self, n: int, step: AccumulateStep, views: Views) -> None:
@@ -282,7 +285,10 @@ class Emitter:
         if value and parts.are_shared:
             first = select(parts.is_first(total, self.grid), first, const(0, operand.dtype))
         owner = total.buffer.owner
-        if owner is None:
+        if step.how == "resume":
+            sizes = step.before.static_shape(operand) or ()
+            self.b.move(total.region(sizes), views[name].region(sizes))
+        elif owner is None:
             self.b.fill(total.buffer, first)
         else:
             whole = owner.num_workers >= self.threads and self.ring is None
@@ -295,7 +301,7 @@ class Emitter:
         self.mark(step.store)
         parts.of_warps(total)
         with parts.of_blocks(total, self.grid), self.b.when(eq(THREAD % Level.WARP.threads, 0) if alike else True):
-            self.copies.through(step.store, total, views[name])
+            self.copies.through(step.store, total, views[name], adding=step.how == "add")
 
     def synchronise(self) -> None:
         """The threads that hold sums meet."""
@@ -369,20 +375,6 @@ class Emitter:
         sizes = spec.static_shape(operand) or ()
         self.b.move(copy.region(sizes), view.region(sizes), clipped=True)
         return copy
-
-
-def _tiled(
-    step: TileStep, views: Views, at: dict[str, ir.Expr], *, all_whole: bool = False,
-    ends: Mapping[str, ir.Expr] = MappingProxyType({}),
-) -> Views:  # fmt: skip
-    cuts = {c.axis: (c, at[c.axis], all_whole or _divides(c, step.before.extent(c.axis))) for c in step.cuts}
-    cuts |= {step.part.axis: (step.part, at[step.part.axis], True)} if step.part else {}
-    return {name: view.tile(cuts).ending(ends) for name, view in views.items()}
-
-
-def _divides(cut: Cut, whole: ir.Dim) -> bool:
-    size = static_size(whole)
-    return cut.width == 1 or (size is not None and size % (cut.stride or cut.width) == 0)
 
 
 def _in_registers(views: Views) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from taskmap.ir.construct import static_size
@@ -62,6 +63,10 @@ def _product(tree: Tree) -> Leaf:
             why=f"no instruction adds to {total.name} in {total.scope.value} memory.",
             way_out=IN_REGISTERS,
         )
+    several = sum(axis not in total.axes for axis, _ in spec.extents) > 1
+    if several and not (spec.level is Level.CORE and all(o.scope in HELD for o in spec.operands)):
+        why = "no instruction reads operands in memory along several axes of a sum."
+        return Leaf(why=why, way_out="Make k one axis; a core may move both operands to REGISTER instead.")
     if spec.level is Level.CORE:
         return Leaf()
     ones = all(static_size(n) == 1 for _, n in spec.extents)
@@ -81,7 +86,8 @@ def _product(tree: Tree) -> Leaf:
 
 def _of_table(spec: Spec, threads: int, pairs: TileStep | None = None) -> Leaf:
     """The entry of the table with exactly this spec, divided among quad-pairs as ``pairs`` says."""
-    m, n, k = (static_size(e) or 0 for _, e in spec.extents[-3:])
+    m, n, *sums = (static_size(e) or 0 for _, e in spec.extents[len(spec.operands[-1].axes) - 2 :])
+    k = math.prod(sums)
     a, b, c = (o.dtype for o in spec.operands)
     wanted = MatMulSpec(m, n, k, a, b, c)
     scope = spec.operands[-1].scope

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from taskmap.ir import nodes as ir
+from taskmap.ir.analysis.simplify import Simplifier
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import index, static_size
 from taskmap.ir.decompose.barriers import with_barriers
@@ -49,6 +50,12 @@ def kernel_on(
     marked: the sources of statements are rows of the printed tree."""
     tree = in_memory(tree, {name: strides_of(b) for name, b in buffers.items()})
     return _emitted(tree, name, buffers, computed, marks_of(tree) if marked else {})[0]
+
+
+def emit_part(b: Builder, tree: Tree, views: dict[str, OperandView], ranges: Simplifier) -> None:
+    """The statements of a finished tree whose root is a core's part of a larger kernel, on operands by name. ranges:
+    what is known of the variables in them; it learns the ranges of those of loops."""
+    Emitter(b, tree, 0, ranges=ranges).step(0, views)
 
 
 def marked_kernel(tree: Tree) -> tuple[ir.Kernel, dict[int, str]]:

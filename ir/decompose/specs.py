@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from taskmap.ir.construct import static_size
 from taskmap.ir.decompose.levels import SCOPE_NAMES, Level
 from taskmap.ir.decompose.spec import Operand, Spec
 from taskmap.ir.decompose.strategy import Primitives, Strategy
@@ -36,17 +37,19 @@ class Root(Primitives):
 class MatMul(Spec, Root):
     """c += a @ b, for matrices of m×k and k×n elements; with ``batch``, for as many of them.
 
-    m, n, k and batch: ints, or sizes known when the kernel runs (``dim``). a, b, c: element types, or tensor types with
+    m, n, k and batch: ints, or sizes known when the kernel runs (``dim``). k may be several axes, of an a of m×k0×k1
+    and a b of k0×k1×n: ``split`` cuts the first one that is longer than 1. a, b, c: element types, or tensor types with
     strides. ``accumulate_in`` sets c to its first value, which makes the whole c = init + a @ b.
     """
 
     def __init__(
-        self, m: Dim, n: Dim, k: Dim, *, a: DType | TensorType = f32, b: DType | TensorType = f32,
+        self, m: Dim, n: Dim, k: Dim | Sequence[Dim], *, a: DType | TensorType = f32, b: DType | TensorType = f32,
         c: DType | TensorType = f32, batch: Sequence[Dim] = (),
     ) -> None:  # fmt: skip
         lead = tuple(f"batch{i}" for i in range(len(batch)))
-        extents = (*zip(lead, batch, strict=True), ("m", m), ("n", n), ("k", k))
-        pairs = (("a", a, "mk"), ("b", b, "kn"), ("c", c, "mn"))
+        sums = {f"k{i}": n for i, n in enumerate(k)} if isinstance(k, Sequence) else {"k": k}
+        extents = (*zip(lead, batch, strict=True), ("m", m), ("n", n), *sums.items())
+        pairs = (("a", a, ("m", *sums)), ("b", b, (*sums, "n")), ("c", c, ("m", "n")))
         operands = tuple(Operand.of(name, given, (*lead, *axes)) for name, given, axes in pairs)
         for name, value in (("extents", extents), ("operands", operands), ("level", Level.KERNEL)):
             object.__setattr__(self, name, value)
@@ -57,9 +60,15 @@ class MatMul(Spec, Root):
         return "matmul"
 
     @property
+    def tiled(self) -> tuple[str, ...]:
+        """The axes of c."""
+        return self.operands[-1].axes
+
+    @property
     def summed(self) -> str:
-        """The axis of the sum."""
-        return "k"
+        """The first axis of the sum that is longer than 1, or the last one."""
+        sums = [(name, n) for name, n in self.extents if name not in self.tiled]
+        return next((name for name, n in sums if static_size(n) != 1), sums[-1][0])
 
     @property
     def accumulated(self) -> str:
@@ -81,6 +90,7 @@ class MatMul(Spec, Root):
     def meaning(self, **arrays: NDArray[Any]) -> NDArray[Any]:
         """c + a @ b."""
         a, b, c = (arrays[name] for name in "abc")
+        a, b = a.reshape(*c.shape[:-1], -1), b.reshape(*c.shape[:-2], -1, c.shape[-1])
         exact: NDArray[Any] = c.astype(np.float64) + a.astype(np.float64) @ b.astype(np.float64)
         return exact.astype(c.dtype)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from taskmap.ir import nodes as ir
 from taskmap.ir.algebra.mapping import TaskMapping
+from taskmap.ir.analysis.simplify import Simplifier
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import as_expr, binary, cast, const, identity, index, load, static_size
 from taskmap.ir.decompose.cores import elements
@@ -78,9 +79,9 @@ class StageLeaf:
         if self.given is not None:
             self.chunks(self.given)
         elif self.lanes:
-            axes, sizes = self.views[POSITIONS].axes, [n for _, n in spec.extents]
-            lanes = self.lanes if self.views[POSITIONS].is_exact else 1  # the elements of an edge are tested one by one
-            for position in elements(self.b, [n for n, _ in spec.extents], [axes], sizes, lanes):
+            whole, sizes = self.views[POSITIONS], [n for _, n in spec.extents]
+            lanes = self.lanes if whole.is_exact else 1  # the elements of an edge are tested one by one
+            for position in elements(self.b, [whole], sizes, lanes, Simplifier()):
                 self.element(position)
         elif spec.kind == "compute":
             with self.elements() as at:

@@ -139,16 +139,22 @@ class MoveStep(_Step):
         return "".join([*parts, "" if self.synchronised else ".no_sync()"])
 
 
+CONTINUED = ("resume", "add")
+"""The ways in which sums continue those of an outer ``accumulate_in``."""
+
+
 @dataclass(frozen=True, slots=True)
 class AccumulateStep(_Step):
-    """Sums in ``scope``, which ``init`` sets and ``store`` moves to the place of the results."""
+    """Sums in ``scope``, which ``init`` sets and ``store`` moves to the place of the results. how: "set", or one of
+    ``CONTINUED``: sums begin as the results that are there ("resume"), or are added to them ("add")."""
 
     scope: Scope
     init: Tree
     store: Tree
+    how: str = "set"
 
     def __str__(self) -> str:
-        return f".accumulate_in({self.scope.name})"
+        return f".accumulate_in({self.scope.name}{f', how={self.how!r}' if self.how != 'set' else ''})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec
 from taskmap.ir.algebra.mapping import TaskMapping
 from taskmap.ir.construct import static_size
 from taskmap.ir.decompose import checks
-from taskmap.ir.decompose.cores import check_parallel, check_vectors
+from taskmap.ir.decompose.cores import check_continued, check_parallel, check_vectors
 from taskmap.ir.decompose.leaves import leaf_of
 from taskmap.ir.decompose.levels import Level
 from taskmap.ir.decompose.micro.kernel import MicroKernel
@@ -122,7 +122,7 @@ class Primitives:
 
     def accumulate_in(
         self, scope: Scope, init: float | Callable[[Strategy], Strategy] | None = None,
-        store: Callable[[Strategy], Strategy] | None = None,
+        store: Callable[[Strategy], Strategy] | None = None, *, how: str = "set",
     ) -> Strategy:  # fmt: skip
         """The results are summed in ``scope``, and moved when the spec is done.
 
@@ -131,11 +131,19 @@ class Primitives:
                                                                    Move(c:128x128)(RF->GL)
 
         init: the first value, by default the neutral one, or a decomposition of Init. store: decomposes the
-        last copy; by default each worker stores what it holds.
+        last copy; by default each worker stores what it holds. how: "set"; on a core, sums in registers continue those
+        of an outer accumulate_in(LOCAL), part by part of a split: they begin as these ("resume"), or are added to them,
+        which makes a long sum one of short ones ("add").
+
+        MatMul(6, 64, k)(GL,GL,LM).split(512).accumulate_in(REGISTER, how="add")  ->  for each 512 of k:
+            Init(c:6x64)(RF);  MatMul(6, 64, 512)(GL,GL,RF);  c:6x64 (LM) += c (RF)
         """
         tree = self._tree()
-        word = f"accumulate_in({scope.name})"
-        checks.accumulated(tree, scope, word)
+        word = f"accumulate_in({scope.name}{f', how={how!r}' if how != 'set' else ''})"
+        if how == "set":
+            checks.accumulated(tree, scope, word)
+        else:
+            check_continued(tree, scope, how, word)
         spec = tree.spec
         name = spec.accumulated
         value = spec.initial if init is None or callable(init) else float(init)
@@ -144,7 +152,7 @@ class Primitives:
         )
         last = checks.finished(tree, store, Strategy(spec.storing(name, scope)), word)
         after = spec.with_operand(name, scope)
-        return tree._after(AccumulateStep(spec, after, users_line("accumulate_in"), scope, first, last))
+        return tree._after(AccumulateStep(spec, after, users_line("accumulate_in"), scope, first, last, how))
 
     def apply(
         self, strategy: Callable[Concatenate[Strategy, P], Strategy], *args: P.args, **options: P.kwargs

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from taskmap.ir import nodes as ir
-from taskmap.ir.construct import index
-from taskmap.ir.decompose.steps import Cut
+from taskmap.ir.construct import index, static_size
+from taskmap.ir.decompose.steps import Cut, TileStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,8 @@ class AxisView:
         exact = self.exact and exact
         if not stride:
             run = 0 if not self.run or self.run % width == 0 else math.gcd(self.run, width)
-            return AxisView(lambda i: self.at(number * width + i), run, exact)
+            first = number if width == 1 else number * width
+            return AxisView(lambda i: self.at(first + i), run, exact)
         run = math.gcd(self.run, width) if self.run else width
         return AxisView(lambda i: self.at(i // width * stride + number * width + i % width), run, exact)
 
@@ -37,13 +39,15 @@ class AxisView:
 class OperandView:
     """A part of a buffer. lead: the indices of dimensions before those of the operand, such as that of stages. axes: a
     view for each of the operand's; None for one that the buffer does not have, because it is a single index. computed:
-    the buffer is in no memory; only a Move reads or writes it, which a prologue or an epilogue replaces."""
+    the buffer is in no memory; only a Move reads or writes it, which a prologue or an epilogue replaces. read: gives an
+    element of a buffer that is in no memory, for loops over elements."""
 
     buffer: ir.Buffer
     names: tuple[str, ...]
     axes: tuple[AxisView | None, ...]
     lead: tuple[ir.Expr, ...] = ()
     computed: bool = False
+    read: Callable[[Sequence[ir.Expr]], ir.Expr] | None = None
 
     @staticmethod
     def whole(
@@ -52,6 +56,26 @@ class OperandView:
         """A buffer as the operand with these axes, of which those not ``present`` are no dimensions of it."""
         axes = tuple(AxisView(lambda i: i) if there else None for there in present)
         return OperandView(buffer, tuple(names), axes, tuple(lead))
+
+    @staticmethod
+    def part(
+        buffer: ir.Buffer, names: Sequence[str], start: Sequence[ir.Expr | None], lengths: Mapping[str, ir.Expr],
+        read: Callable[[Sequence[ir.Expr]], ir.Expr] | None = None,
+    ) -> OperandView:  # fmt: skip
+        """The part of a buffer that begins at ``start`` (None: at 0), and is shortened to ``lengths``."""
+        axes = tuple(
+            AxisView(
+                (lambda i: i) if first is None else lambda i, first=first: first + i,  # type: ignore[misc]  # bound
+                length=lengths.get(name),
+            )
+            for name, first in zip(names, start, strict=True)
+        )
+        return OperandView(buffer, tuple(names), axes, read=read)
+
+    def value(self, at: Sequence[ir.Expr]) -> ir.Expr:
+        """One element of the part, loaded or computed."""
+        where = self.element(at)
+        return self.buffer[where] if self.read is None else self.read(where)
 
     def tile(self, cuts: Mapping[str, tuple[Cut, ir.Expr, bool]]) -> OperandView:
         """The part with these tiles, given as (cut, number, divides) for each axis."""
@@ -97,3 +121,20 @@ class OperandView:
     def is_distributed(self) -> bool:
         """True if several threads hold the buffer in registers."""
         return self.buffer.owner is not None
+
+
+def tiled(
+    step: TileStep, views: Mapping[str, OperandView], at: Mapping[str, ir.Expr], *, all_whole: bool = False,
+    ends: Mapping[str, ir.Expr] = MappingProxyType({}),
+) -> dict[str, OperandView]:  # fmt: skip
+    """The operands of one tile of a step. all_whole: no element of it lies beyond the end; ends: its sizes where it is
+    shortened instead."""
+    cuts = {c.axis: (c, at[c.axis], all_whole or divides(c, step.before.extent(c.axis))) for c in step.cuts}
+    cuts |= {step.part.axis: (step.part, at[step.part.axis], True)} if step.part else {}
+    return {name: view.tile(cuts).ending(ends) for name, view in views.items()}
+
+
+def divides(cut: Cut, whole: ir.Dim) -> bool:
+    """True if the tiles are known to be whole."""
+    size = static_size(whole)
+    return cut.width == 1 or (size is not None and size % (cut.stride or cut.width) == 0)

@@ -22,7 +22,8 @@ from taskmap.schedules.cpu.convolution.base import INPUT_TILE_BYTES
 from taskmap.schedules.cpu.convolution.dot_tile import dot_registers, dot_rows, suits_dots
 from taskmap.schedules.cpu.convolution.input_tile import InputTile
 from taskmap.schedules.cpu.matmul.config import registers
-from taskmap.schedules.cpu.matmul.microkernel import WRITTEN_OUT, Tile, choose_tile, tile_cost, tiles
+from taskmap.schedules.cpu.matmul.microkernel import Tile, choose_tile, tile_cost, tiles
+from taskmap.schedules.cpu.matmul.summed_loops import WRITTEN_OUT
 from taskmap.schedules.cpu.support.balance import blocks, makespan
 
 _MOST = 200

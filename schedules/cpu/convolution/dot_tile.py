@@ -17,7 +17,7 @@ from taskmap.ir.nodes import Buffer, Dim, LoopKind, Scope
 from taskmap.ir.target import CpuTarget
 from taskmap.ir.types import DType
 from taskmap.schedules.common.inline import Inliner
-from taskmap.schedules.cpu.matmul.microkernel import Element, steps_over
+from taskmap.schedules.cpu.matmul.summed_loops import Element, steps_over
 
 _MOST_ROWS = 8
 _MOST_VECTORS = 32
@@ -59,7 +59,7 @@ def emit_dots(
     """Multiplies a tile of ``shape`` (rows, columns) into the local buffer ``out``.
 
     k: extents of the summed axes, the innermost a multiple of ``lanes`` and contiguous in both operands; a, element_b:
-    as in ``matmul.microkernel.emit_tile``. The sums of the lanes are added at the end, so a long sum consists of
+    as in ``matmul.register_tile.emit_tile``. The sums of the lanes are added at the end, so a long sum consists of
     ``lanes`` short ones.
     """
     rows, columns = shape

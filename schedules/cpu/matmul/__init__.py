@@ -1,6 +1,8 @@
 """Matrix products on a CPU.
 
-    microkernel   the register-blocked product of a tile, shared by all templates of the CPU
+    microkernel   sizes of the register-blocked product of a tile, shared by all templates of the CPU
+    register_tile the product itself: the strategy of a core
+    summed_loops  loops over the axes of a sum
     dot_tile      the same on dot products of neighbours, for bf16
     amx_tile      the microkernel on tile registers, for bf16 and bytes
     amx_operands  the operands of its products, and where their tiles lie

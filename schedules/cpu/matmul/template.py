@@ -29,7 +29,8 @@ from taskmap.schedules.common.matmul_form import anchor_of, packed_panels
 from taskmap.schedules.common.positions import unravel
 from taskmap.schedules.cpu.matmul.config import MatmulConfig, Sizes, default, panels_first, validity
 from taskmap.schedules.cpu.matmul.dot_tile import GroupedContraction, emit_dot_tile, find_dots, group_size
-from taskmap.schedules.cpu.matmul.microkernel import Element, Tile, chain_of, choose_tile, emit_tile
+from taskmap.schedules.cpu.matmul.microkernel import Tile, chain_of, choose_tile, emit_tile
+from taskmap.schedules.cpu.matmul.summed_loops import Element
 from taskmap.schedules.cpu.support.kernels import kernel_of
 
 _SHARED_FROM = 40_000

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from taskmap.decompose import BLOCK, CORE, REGISTER, Compute, MatMul, Strategy, Task, dim, stage, tensor
+from taskmap.decompose import BLOCK, CORE, LOCAL, REGISTER, Compute, MatMul, Strategy, Task, dim, stage, tensor
 from taskmap.ir.types import f32
 
 M, N, K = dim("m"), dim("n"), dim("k")
@@ -42,5 +42,30 @@ def vectors_of_a_product() -> None:
     MatMul(M, N, K).tile(6, 32).to(CORE).accumulate_in(REGISTER).split(1).done().vectorize(16)
 
 
-def vectors_of_registers() -> None:
-    element_wise().to(CORE).move("x", REGISTER, lambda copy: copy.done().vectorize(16)).done()
+def product() -> Strategy:
+    """The tile of a core."""
+    return MatMul(M, N, K).tile(6, 32).to(CORE)
+
+
+def sums_that_continue_nothing() -> None:
+    product().split(512).accumulate_in(REGISTER, how="add")
+
+
+def sums_that_continue_in_memory() -> None:
+    product().accumulate_in(LOCAL).split(512).accumulate_in(LOCAL, how="add")
+
+
+def sums_that_go_on_somehow() -> None:
+    product().accumulate_in(LOCAL).split(512).accumulate_in(REGISTER, how="again")
+
+
+def sums_in_memory_of_a_block() -> None:
+    MatMul(M, N, K).tile(64, 64).to(BLOCK).accumulate_in(LOCAL)
+
+
+def sums_that_stay_in_memory() -> None:
+    product().accumulate_in(LOCAL).split(1).done()
+
+
+def operands_in_memory_along_two_axes() -> None:
+    MatMul(M, N, (K, 3)).tile(6, 32).to(CORE).accumulate_in(REGISTER).split(1).split(1).done()

@@ -6,16 +6,17 @@ import numpy as np
 import pytest
 
 from examples.strategies.transpose import cpu_transpose, turned
-from taskmap.decompose import CORE, LOCAL, Compute, Strategy, Task, dim, stage, tensor
+from taskmap.backend.cpu.codegen import generate
+from taskmap.decompose import CORE, LOCAL, REGISTER, Compute, MatMul, Strategy, Task, dim, stage, tensor
 from taskmap.ir.interp.run import interpret
 from taskmap.ir.lower.pipeline import lower
-from taskmap.ir.nodes import Compare, For, If, Kernel, LoopKind
+from taskmap.ir.nodes import Compare, Dim, For, If, Kernel, LoopKind
 from taskmap.ir.target import cpu_target
 from taskmap.ir.types import f32
 from taskmap.ir.verify.rules import verify
 from taskmap.ir.visit import walk_stmts
 
-M, N = dim("m"), dim("n")
+M, N, K = dim("m"), dim("n"), dim("k")
 
 
 def tiles() -> Strategy:
@@ -103,3 +104,87 @@ def test_a_tree_prints_its_loops() -> None:
     text = str(in_vectors(tiles().parallel(1000, tasks=16)))
     assert ".parallel(1000, tasks=16)" in text
     assert text.count(".vectorize(8)") == 2
+
+
+def tile_of_product(k: Dim | tuple[Dim, ...] = K, rows: int = 3, columns: int = 20) -> Strategy:
+    return MatMul(M, N, k).tile(rows, columns).to(CORE)
+
+
+def one_by_one(tree: Strategy) -> Strategy:
+    """Both operands in registers: of a, single elements; of b, vectors."""
+    tree = tree.move("b", REGISTER, lambda copy: copy.done().vectorize(8))
+    return tree.move("a", REGISTER, lambda copy: copy.done().vectorize(1)).done()
+
+
+def check_product(tree: Strategy, m: int, n: int, *k: int) -> None:
+    """a @ b of small integers, which is exact, before and after lowering."""
+    rng = np.random.default_rng(m + n)
+    a, b = rng.integers(-8, 8, (m, *k)).astype(np.float32), rng.integers(-8, 8, (*k, n)).astype(np.float32)
+    kernel = tree.kernel()
+    verify(kernel)
+    sizes = {M: m, N: n, K: k[0]}
+    for made in (kernel, lower(kernel, target=cpu_target("avx2", 2), verify=True)):
+        given = {made.buffers[0]: a.ravel(), made.buffers[1]: b.ravel()}
+        found = interpret(made, given, {v: sizes[v] for v in made.dims})[made.outputs[0]]
+        np.testing.assert_array_equal(found.reshape(m, n), a.reshape(m, -1) @ b.reshape(-1, n))
+
+
+SHAPES = [(3, 20, 4), (6, 40, 13), (7, 33, 1), (2, 5, 21)]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_operands_in_registers_by_vectors_and_by_elements(shape: tuple[int, int, int]) -> None:
+    check_product(one_by_one(tile_of_product().accumulate_in(REGISTER).split(1)), *shape)
+
+
+@pytest.mark.parametrize("how", ["resume", "add"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_sums_continue_in_parts(shape: tuple[int, int, int], how: str) -> None:
+    """Parts of four terms, of which the last one is shorter; tiles of a block, whose sums stay in memory meanwhile."""
+    tree = tile_of_product().accumulate_in(LOCAL).split(4).accumulate_in(REGISTER, how=how)
+    check_product(one_by_one(tree.split(1)), *shape)
+    blocked = tile_of_product(rows=6).accumulate_in(LOCAL).split(4).tile(3, 20).accumulate_in(REGISTER, how=how)
+    check_product(one_by_one(blocked.split(1)), *shape)
+    check_product(blocked.split(1).done(), *shape)
+
+
+def test_sums_that_are_added_are_short() -> None:
+    """2 ** 24 + 1 + ... + 1 in f32: ones that are added one after another are lost, four at a time are not."""
+    tree = tile_of_product().accumulate_in(LOCAL).split(4)
+    results = []
+    for how in ("resume", "add"):
+        kernel = one_by_one(tree.accumulate_in(REGISTER, how=how).split(1)).kernel(m=1, n=1, k=8)
+        a = np.ones(8, np.float32)
+        a[:4] = 2**24, 0, 0, 0
+        found = interpret(kernel, {kernel.buffers[0]: a, kernel.buffers[1]: np.ones(8, np.float32)}, {})
+        results.append(found[kernel.outputs[0]].item() - 2**24)
+    assert results == [0, 4]
+
+
+def test_a_part_that_is_moved_is_whole() -> None:
+    """A copy of a part of the sum has all its terms, 0 beyond the end: no loop ends earlier."""
+    tree = tile_of_product().accumulate_in(REGISTER).split(4).move("b", LOCAL).split(1).done()
+    for shape in SHAPES:
+        check_product(tree, *shape)
+
+
+@pytest.mark.parametrize("k", [(5, 3), (1, 9), (4, 1)])
+def test_sums_along_two_axes(k: tuple[int, int]) -> None:
+    tree = tile_of_product((K, k[1])).accumulate_in(REGISTER).split(1)
+    check_product(one_by_one(tree if k[1] == 1 else tree.split(1).unroll()), 7, 33, *k)
+    a, b, c = (np.ones(shape, np.float32) for shape in ((2, *k), (*k, 3), (2, 3)))
+    assert (MatMul(2, 3, k).meaning(a=a, b=b, c=c) == k[0] * k[1] + 1).all()
+
+
+def test_the_c_compiler_unrolls_the_loops_of_a_core() -> None:
+    tree = tile_of_product((K, 3)).accumulate_in(REGISTER).split(1).split(1).unroll()
+    inner = [s for s in loops(one_by_one(tree).kernel()) if s.unroll]
+    assert {(s.kind, s.unroll) for s in inner} == {(LoopKind.SERIAL, 3)}
+
+
+def test_a_register_tile_becomes_assembly() -> None:
+    """The strategy of a product has the loop of the template: one statement for the C compiler."""
+    target = cpu_target("avx512", 2)
+    tile = MatMul(12, 128, 96).tile(6, 64).to(CORE).accumulate_in(REGISTER).split(1)
+    kernel = lower(one_by_one(tile).kernel(), target=target)
+    assert generate(kernel, target.vector_bytes, target.features).text.count("asm") == 1

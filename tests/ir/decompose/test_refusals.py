@@ -11,7 +11,7 @@ import pytest
 from taskmap.ir.errors import ScheduleError
 from tests.ir.decompose import refused, refused_cores, refused_leaves
 
-HELPERS = ("block", "threads", "halves", "element_wise")
+HELPERS = ("block", "threads", "halves", "element_wise", "product")
 PROGRAMS: dict[str, Callable[[], None]] = {
     name: f
     for module in (refused, refused_cores, refused_leaves)
