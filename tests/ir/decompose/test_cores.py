@@ -110,9 +110,9 @@ def tile_of_product(k: Dim | tuple[Dim, ...] = K, rows: int = 3, columns: int = 
     return MatMul(M, N, k).tile(rows, columns).to(CORE)
 
 
-def one_by_one(tree: Strategy) -> Strategy:
+def one_by_one(tree: Strategy, lanes: int = 8) -> Strategy:
     """Both operands in registers: of a, single elements; of b, vectors."""
-    tree = tree.move("b", REGISTER, lambda copy: copy.done().vectorize(8))
+    tree = tree.move("b", REGISTER, lambda copy: copy.done().vectorize(lanes))
     return tree.move("a", REGISTER, lambda copy: copy.done().vectorize(1)).done()
 
 
@@ -186,5 +186,5 @@ def test_a_register_tile_becomes_assembly() -> None:
     """The strategy of a product has the loop of the template: one statement for the C compiler."""
     target = cpu_target("avx512", 2)
     tile = MatMul(12, 128, 96).tile(6, 64).to(CORE).accumulate_in(REGISTER).split(1)
-    kernel = lower(one_by_one(tile).kernel(), target=target)
+    kernel = lower(one_by_one(tile, 16).kernel(), target=target)
     assert generate(kernel, target.vector_bytes, target.features).text.count("asm") == 1
