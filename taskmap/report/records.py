@@ -114,6 +114,16 @@ class GroupReport:
     why: str = ""
 
     @property
+    def operators(self) -> tuple[str, ...]:
+        """The operators that it computes, in order."""
+        return (*self.prologue, *((self.anchor,) if self.anchor else ()), *self.epilogue, *self.fused)
+
+    @property
+    def title(self) -> str:
+        """The anchor with its sizes, or the operators of a group without one."""
+        return self.anchor or ", ".join(dict.fromkeys(name.split(" ")[0] for name in self.fused)) or self.name
+
+    @property
     def gflops(self) -> float | None:
         """Operations per second, in 10⁹."""
         return None if not self.seconds or self.operations is None else self.operations / self.seconds / 1e9

@@ -63,8 +63,7 @@ def table(report: ReportData) -> str:
     rows = [("group", "where", "operators", "schedule", "time", "share", "GFLOP/s", "GB/s")]
     for g in report.groups:
         if not g.once:
-            anchor = [g.anchor.split(" ")[0]] if g.anchor else []
-            names = ", ".join(name.split(" ")[0] for name in (*g.prologue, *anchor, *g.epilogue, *g.fused))
+            names = ", ".join(name.split(" ")[0] for name in g.operators)
             rates = (_number(g.gflops), _number(g.gigabytes))
             rows.append((str(g.number), g.line.place, names, g.schedule, _time(g.seconds), _percent(g.share), *rates))
     for e in report.externs:

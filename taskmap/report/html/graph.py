@@ -69,7 +69,7 @@ def _node(name: str, at: Point, step: GroupReport | ExternReport | None, values:
     if isinstance(step, ExternReport):
         kind, what, place, number = "extern", step.target, str(step), f"e{step.graph}-{step.node}"
     else:
-        kind, what, place, number = step.kind, title_of(step), operators_of(step), f"g{step.number}"
+        kind, what, place, number = step.kind, step.title, ", ".join(step.operators), f"g{step.number}"
     heat = 0.0 if step.share is None else min(1.0, step.share * 4)
     label = f"{number.lstrip('g')}  " if isinstance(step, GroupReport) else ""
     times = " · ".join(t for t in (duration(step.seconds), percent(step.share)) if t)
@@ -82,17 +82,6 @@ def _node(name: str, at: Point, step: GroupReport | ExternReport | None, values:
         f'<text x="{x + 12:.1f}" y="{y + 18:.1f}">{esc(clipped(label + what, _LETTERS))}</text>'
         f'<text class="small" x="{x + 12:.1f}" y="{y + 35:.1f}">{esc(clipped(times or "not run", _LETTERS))}</text></a>'
     )
-
-
-def title_of(group: GroupReport) -> str:
-    """The anchor with its sizes, or the operators of a group without one."""
-    return group.anchor or ", ".join(dict.fromkeys(name.split(" ")[0] for name in group.fused)) or group.name
-
-
-def operators_of(group: GroupReport) -> str:
-    """The operators of a group, in order."""
-    anchor = (group.anchor,) if group.anchor else ()
-    return ", ".join((*group.prologue, *anchor, *group.epilogue, *group.fused))
 
 
 def _edges(legs: Sequence[tuple[Point, Point]], ends: _Ends, values: Sequence[str], number: int) -> str:

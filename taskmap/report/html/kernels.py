@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from taskmap.report.html.graph import operators_of, title_of
 from taskmap.report.html.mapping import mapping_svg
 from taskmap.report.html.text import clipped, count, duration, esc, percent, scaled
 from taskmap.report.html.trees import lines_attribute, tree_html
@@ -69,8 +68,8 @@ def _section(g: GroupReport, report: ReportData, kernel: KernelReport | None, te
     if kernel is not None:
         parts.append(_kernel(g, kernel, texts))
     return (
-        f'<details class="kernel" id="g{g.number}" data-find="{esc(operators_of(g).lower())}"><summary>'
-        f'<span class="chip {esc(g.kind)}">{g.number}</span> <span class="what">{esc(title_of(g))}</span>'
+        f'<details class="kernel" id="g{g.number}" data-find="{esc(", ".join(g.operators).lower())}"><summary>'
+        f'<span class="chip {esc(g.kind)}">{g.number}</span> <span class="what">{esc(g.title)}</span>'
         f'<span class="times">{esc(times)}</span></summary>{"".join(parts)}</details>'
     )
 

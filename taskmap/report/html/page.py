@@ -11,7 +11,7 @@ import hashlib
 from functools import lru_cache
 from importlib.resources import files
 
-from taskmap.report.html.graph import graph_svg, title_of
+from taskmap.report.html.graph import graph_svg
 from taskmap.report.html.kernels import sections
 from taskmap.report.html.plot import roofline_svg
 from taskmap.report.html.text import clipped, count, duration, esc, percent, scaled
@@ -149,10 +149,9 @@ def _table(report: ReportData) -> str:
 def _row(g: GroupReport, report: ReportData) -> str:
     reached, least = report.roofline(g), report.least(g)
     above = None if reached is None or least is None or g.seconds is None else max(0.0, g.seconds - least)
-    names = ", ".join((*g.prologue, *((title_of(g),) if g.anchor else ()), *g.epilogue, *g.fused))
     return _cells(
         g.kind, f'<a href="#g{g.number}">{g.number}</a>', g.number,
-        [(esc(clipped(names, _MOST_OPERATORS)), None), (esc(clipped(str(g.line), 80)), None),
+        [(esc(clipped(", ".join(g.operators), _MOST_OPERATORS)), None), (esc(clipped(str(g.line), 80)), None),
          (esc(g.schedule.partition("(")[0]), None), (duration(g.seconds), g.seconds), (percent(g.share), g.share),
          (scaled(g.gflops and g.gflops * 1e9, ""), g.gflops),
          (scaled(g.gigabytes and g.gigabytes * 1e9, ""), g.gigabytes),

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from taskmap.report.html.graph import title_of
 from taskmap.report.html.text import duration, esc, percent, scaled
 from taskmap.report.records import GroupReport, ReportData
 from taskmap.report.roofline import Ceiling, Peaks
@@ -153,7 +152,7 @@ def _point(dot: _Dot, axes: _Axes, report: ReportData) -> str:
     x, y = axes.at(dot.intensity, max(dot.rate, 10.0**axes.y0))
     radius = 3.5 + 11 * math.sqrt(g.share or 0.0)
     reached = report.roofline(g)
-    said = [f"kernel {g.number}: {title_of(g)}", f"{dot.intensity:.3g} operations per byte"]
+    said = [f"kernel {g.number}: {g.title}", f"{dot.intensity:.3g} operations per byte"]
     bound = report.simulated_bound(g)
     if report.simulated:
         said.append(f"at most {scaled(dot.rate, 'op/s')}, in {duration((g.operations or 0) / dot.rate)}")
