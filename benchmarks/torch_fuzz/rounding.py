@@ -147,7 +147,7 @@ def _defined(program: Program, sizes: tuple[int, int, int], name: str, want: Ten
         return False
     make, function = program.functions()
     try:
-        with sdpa_kernel(SDPBackend.MATH), Decomposed(everything=exact):  # type: ignore[no-untyped-call]
+        with sdpa_kernel(SDPBackend.MATH), Decomposed(everything=exact):
             reference = dict(call(function, make(*sizes), program.grad).named())[name]
     except Exception:  # a definition that serves the compiler only
         return False

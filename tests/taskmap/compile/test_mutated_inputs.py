@@ -108,7 +108,8 @@ def part_after_all_is_written(x: Tensor) -> tuple[Tensor, ...]:
 
 
 def part_of_a_written_part(x: Tensor) -> tuple[Tensor, ...]:
-    return (x.unflatten(1, (-1, 1)).narrow(2, 0, 1).relu_(),)
+    rows: Tensor = x.unflatten(1, (-1, 1))  # type: ignore[no-untyped-call]
+    return (rows.narrow(2, 0, 1).relu_(),)
 
 
 @pytest.mark.parametrize("program", [part_of_what_is_written, part_after_all_is_written, part_of_a_written_part])
