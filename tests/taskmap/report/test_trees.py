@@ -66,7 +66,7 @@ def test_lines_of_c_come_from_rows() -> None:
     assert [row.step for row in tree.rows][:2] == [".tile(6, 16).to(CORE)", ".accumulate_in(REGISTER)"]
     assert [row.depth for row in tree.rows][:3] == [0, 0, 1]
     assert len(tree.lines) == len(kernel.text.strip().splitlines())
-    assert any("for (i64 step" in line for line in lines_of(kernel, tree, ".split(1)"))
+    assert any("for (i64 k" in line for line in lines_of(kernel, tree, ".split(1)"))
     assert {*tree.lines} - {-1} <= {row.number for row in tree.rows}
     page = report.html()
     sound(page)
