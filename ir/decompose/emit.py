@@ -17,7 +17,6 @@ from types import MappingProxyType
 
 from taskmap.ir import nodes as ir
 from taskmap.ir.algebra.layout import row_major
-from taskmap.ir.algebra.mapping import repeat
 from taskmap.ir.algebra.register_tile import is_in_order
 from taskmap.ir.analysis.simplify import Simplifier
 from taskmap.ir.builder import Builder
@@ -259,8 +258,6 @@ class Emitter:
             owner = without_dims(owner, [d for d, there in enumerate(present) if not there])
         scope = operand.scope if self.threads or operand.scope is not ir.Scope.FRAGMENT else ir.Scope.REGISTER
         scope = ir.Scope.LOCAL if text and not self.threads else scope
-        if not self.threads and scope is ir.Scope.REGISTER and len(shape) == 2:
-            owner = repeat(*shape)  # a core holds its tile in order
         buffer = self.b.allocate(name, operand.dtype, shape, scope, owner=owner)
         return OperandView.whole(buffer, operand.axes, present)
 

@@ -40,6 +40,7 @@ def product() -> Task:
     return task
 
 
+@pytest.mark.xfail(reason="the register tile of a core has lost its mapping", strict=True)
 def test_loops_and_tiles_of_a_cpu(product: Task) -> None:
     note = schedule(product, CPU).note
     found = pictures(product, None, CPU, note, {}, 4)
