@@ -258,3 +258,25 @@ def test_squares_beyond_the_type_are_judged_by_the_definition(
     assert check(program, "cpu").kind in ("right", "rounding")
     monkeypatch.setattr(checking, "_taskmap", lambda f, p, t: lambda x: (formula(x)[0] * 2,))
     assert check(program, "cpu").kind == "value"
+
+
+@pytest.mark.parametrize("name", ["relu6", "softshrink", "celu", "gelu"])
+def test_gradients_at_nan_and_beyond_the_type_are_judged_by_the_definition(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At NaN eager's kernels give 0 or NaN in a full vector and the incoming gradient after the last one."""
+    value, more = ("2.5e154", ", approximate='tanh'") if name == "gelu" else ("nan", "")
+    values = Input("x0", f"torch.full((33,), float('{value}'), dtype=torch.float64).requires_grad_()")
+    program = Program(7, (values,), (f"v0 = F.{name}(x0{more})",), ("v0",), ((3, 4, 5),), grad=True)
+
+    def compiled(slope: float) -> Callable[[Tensor], tuple[Tensor]]:
+        def function(x: Tensor) -> tuple[Tensor]:
+            x.register_hook(lambda grad: grad * slope)  # type: ignore[no-untyped-call]  # of PyTorch
+            return (x * 1.0,)
+
+        return function
+
+    monkeypatch.setattr(checking, "_taskmap", lambda f, p, t: compiled(1.0))
+    assert check(program, "cpu").kind == "rounding"
+    monkeypatch.setattr(checking, "_taskmap", lambda f, p, t: compiled(0.5))
+    assert check(program, "cpu").kind == "value"

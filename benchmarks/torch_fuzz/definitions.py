@@ -15,11 +15,13 @@ aten = torch.ops.aten
 
 
 class Decomposed(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Normalisations by the mean of squared deviations; in float64 every operator by its definition in Python, which
-    PyTorch has beside its kernels.
+    """Normalisations by the mean of squared deviations, and some gradients of activations, by their definitions; in
+    float64 every operator by its definition in Python, which PyTorch has beside its kernels.
 
     The kernels of normalisations and of float64 variances update moments step by step. Where squares exceed the range
     of the type, that gives an infinity or NaN by how the elements fall into vectors; the definition gives an infinity.
+    The gradients of piecewise functions at NaN are 0 or NaN in a full vector and the incoming gradient after the last
+    one; that of gelu's tanh formula is 0 times infinity where the square of x exceeds the type.
     """
 
     def __init__(self, everything: bool) -> None:
@@ -28,8 +30,8 @@ class Decomposed(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if func in NORMALISATIONS:
-            return NORMALISATIONS[func](*args, **kwargs)
+        if func in DEFINED:
+            return DEFINED[func](*args, **kwargs)
         if not self.everything or func._schema.is_mutable:
             return func(*args, **kwargs)
         if func in VARIANCES:
@@ -84,8 +86,32 @@ def _affine(unit: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     return scaled if bias is None else scaled + bias
 
 
+def _gelu_backward(grad: Tensor, x: Tensor, *, approximate: str = "none") -> Tensor:
+    formula = decomposition_table[aten.gelu_backward.default](grad, x, approximate=approximate)
+    # Far from 0 the derivative is 0 or 1 to the last digit, which the formula says as long as it does not overflow.
+    far = x.double().abs() > 1e6
+    return torch.where(far, torch.where(x > 0, grad, grad * 0), formula)
+
+
+def _softshrink_backward(grad: Tensor, x: Tensor, lambd: float) -> Tensor:
+    return torch.where((x >= -lambd) & (x <= lambd), grad * 0, grad)
+
+
 Rules = dict[Any, Callable[..., Any]]
-NORMALISATIONS: Rules = {aten.native_layer_norm.default: _layer_norm, aten.native_group_norm.default: _group_norm}
+PIECEWISE = [
+    aten.elu_backward.default,
+    aten.hardswish_backward.default,
+    aten.hardtanh_backward.default,
+]
+DEFINED: Rules = {
+    aten.native_layer_norm.default: _layer_norm,
+    aten.native_group_norm.default: _group_norm,
+    aten.gelu_backward.default: _gelu_backward,
+    aten.softshrink_backward.default: _softshrink_backward,
+    **{op: decomposition_table[op] for op in PIECEWISE},
+}
+BY_PLACE = ("layer_norm", "group_norm", "relu6", "hardtanh", "softshrink", "hardswish", "F.elu", "celu", "selu")
+"""Parts of the names of functions whose kernels give values that depend on the place of an element in a vector."""
 VARIANCES: Rules = {
     aten.var.correction: _var,
     aten.std.correction: lambda *args, **kwargs: _var(*args, **kwargs).sqrt(),

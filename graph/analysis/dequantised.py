@@ -58,7 +58,9 @@ class ExpressionReader:
         body = substitute(define.body, dict(zip(define.axes, where, strict=True)))
 
         def one(e: Expr) -> Expr | None:
-            return self.expand(source[e.buffer], e.indices, depth + 1) if isinstance(e, Load) else None
+            if not isinstance(e, Load) or e.buffer not in source:  # an index of a gather is expanded already
+                return None
+            return self.expand(source[e.buffer], e.indices, depth + 1)
 
         return map_expr(body, one)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from taskmap.ir.algebra.grid_picture import Cell, Drawing, picture
-from taskmap.ir.algebra.mapping import TaskMapping, from_function
+from taskmap.ir.algebra.mapping import TaskMapping, from_function, repeat
 from taskmap.ir.analysis.cost import Sizes, known_size
 from taskmap.ir.errors import InputError, TaskmapError
 from taskmap.ir.lower.selections import selections
-from taskmap.ir.nodes import Allocate, For, Kernel, LoopKind, MappedFor, Move
+from taskmap.ir.nodes import Allocate, Buffer, For, Kernel, LoopKind, MappedFor, Move, Scope
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.ir.visit import walk_stmts
@@ -66,21 +66,27 @@ def _mappings(kernel: Kernel, target: Target, sizes: Sizes, threads: int) -> Ite
                 shared = _static(stmt, sizes, threads)
                 if shared is not None:
                     yield f"the parallel loop {stmt.var.name}: the thread of each iteration", shared, 0
-            case Allocate(buffer) if buffer.owner is not None and buffer.owner.num_workers == 1:
-                lanes = target.lanes(buffer.dtype.bytes)
-                yield (
-                    f"the register tile {buffer.name}: the slot of each element, registers by colour",
-                    buffer.owner,
-                    lanes,
-                )
-            case Allocate(buffer) if buffer.owner is not None:
-                yield f"the register tile {buffer.name}: who holds each element", buffer.owner, 0
+            case Allocate(buffer) if (owner := _owner(buffer, kernel)) is not None:
+                what = f"the register tile {buffer.name}"
+                if owner.num_workers == 1:
+                    lanes = target.lanes(buffer.dtype.bytes)
+                    yield f"{what}: the slot of each element, registers by colour", owner, lanes
+                else:
+                    yield f"{what}: who holds each element", owner, 0
             case MappedFor(mapping=mapping):
                 yield f"who does each task ({', '.join(v.name for v in stmt.vars)})", mapping, 0
             case Move(mapping=TaskMapping() as mapping):
                 yield f"who copies each part of {stmt.src.buffer.name} to {stmt.dst.buffer.name}", mapping, 0
             case _:
                 pass
+
+
+def _owner(buffer: Buffer, kernel: Kernel) -> TaskMapping | None:
+    """Who holds the elements of a register tile; a core holds all elements of its own, in order."""
+    if buffer.owner is not None or kernel.launch is not None or buffer.scope is not Scope.REGISTER:
+        return buffer.owner
+    sizes = [d for d in buffer.shape if isinstance(d, int) and d != 1]
+    return repeat(*sizes) if len(sizes) == buffer.rank == 2 else None
 
 
 def _static(loop: For, sizes: Sizes, threads: int) -> TaskMapping | None:

@@ -13,6 +13,7 @@ from taskmap.graph.build import elementwise
 from taskmap.graph.nodes import Graph, InputNode, Node
 from taskmap.graph.ops.arithmetic import mul
 from taskmap.graph.ops.convolution import convolution
+from taskmap.graph.ops.gather import index_select
 from taskmap.graph.ops.matmul import mm
 from taskmap.graph.ops.pointwise import pointwise, to_dtype
 from taskmap.graph.ops.views import permute, reshape
@@ -117,6 +118,18 @@ def test_products_that_stay_floats() -> None:
     curved = elementwise("square", [dequantised(x, None, 1.0)], lambda e: e * e, f32)
     product = mm(curved, dequantised(w, None, 1.0))
     check(Graph([x, w], [product]), [a, b], np.square(a * 1.0) @ (b * 1.0), expected=False)
+
+
+def test_rows_picked_by_a_table() -> None:
+    """The indices of a gather are loads as well, of no operand of the element that they lead to."""
+    rng = np.random.default_rng()
+    x, rows = given(((3, 20), i8), ((5,), i64))
+    taken = index_select(x, 0, rows)
+    value = dequantised(taken, None, 1.0)
+    made, _ = rewritten(Graph([x, rows], [mm(value, permute(value, (1, 0)))]))
+    a, picked = some(rng, i8, 3, 20), np.array([0, 2, 1, 1, 0])
+    wanted = a[picked].astype(np.float64)
+    np.testing.assert_array_equal(run(made, [a, picked])[0], wanted @ wanted.T)
 
 
 def test_sums_that_i32_may_not_hold_stay_floats() -> None:

@@ -44,7 +44,7 @@ EXCERPTS = {
     "task": Excerpt("_task_mm_add", (("", 30),)),
     "scheduled": Excerpt(
         "_kernel_mm_add_scheduled",
-        (("^kernel", 5), ("for k0 in", 6), ("in0_1 =", 2), ("acc.* @ ", 2), ("for row in", 7)),
+        (("^kernel", 5), ("for k0 in", 5), ("in0_1 =", 2), ("total.* @ ", 2), ("for row in", 7)),
     ),
     "lowered": Excerpt(
         "_kernel_mm_add_spill-registers",
