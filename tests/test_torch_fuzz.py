@@ -260,6 +260,39 @@ def test_squares_beyond_the_type_are_judged_by_the_definition(
     assert check(program, "cpu").kind == "value"
 
 
+@pytest.mark.parametrize(
+    ("line", "values", "right", "dtype"),
+    [
+        ("x0.sum()", "[1.2e308, 1.2e308, -1.2e308, 3.0, -1.2e308, 0.0, -1.2e308]", -1.2e308, "float64"),
+        ("torch.var_mean(x0)[1]", "[1.0, torch.inf, 2.0, 3.0]", torch.inf, "float32"),
+    ],
+)
+def test_sums_that_overflow_in_some_orders_are_judged_by_their_value(
+    line: str, values: str, right: float, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = Program(
+        7,
+        (Input("x0", f"torch.tensor({values}, dtype=torch.{dtype})"),),
+        (f"v0 = {line}",),
+        ("v0",),
+        ((3, 4, 5),),
+    )
+    (made,) = (function(*make(3, 4, 5)) for make, function in [program.functions()])
+    assert not torch.isfinite(made[0])
+    monkeypatch.setattr(checking, "_taskmap", lambda f, p, t: lambda x: (x.new_tensor(right),))
+    assert check(program, "cpu").kind == "rounding"
+    wrong = "value" if "mean" in line else "rounding"  # a sum without a value says nothing
+    monkeypatch.setattr(checking, "_taskmap", lambda f, p, t: lambda x: (x.new_tensor(0.5),))
+    assert check(program, "cpu").kind == wrong
+
+
+def test_a_finite_value_is_no_infinity(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = Input("x0", "torch.tensor([1.0, torch.inf, 2.0])")
+    program = Program(7, (values,), ("v0 = x0 * 2",), ("v0",), ((3, 4, 5),))
+    monkeypatch.setattr(checking, "_taskmap", lambda f, p, t: lambda x: (torch.where(x > 9, 5.0, x * 2),))
+    assert check(program, "cpu").kind == "value"
+
+
 @pytest.mark.parametrize("name", ["relu6", "softshrink", "celu", "gelu"])
 def test_gradients_at_nan_and_beyond_the_type_are_judged_by_the_definition(
     name: str, monkeypatch: pytest.MonkeyPatch

@@ -65,7 +65,7 @@ def unequal(want: Tensor, got: Tensor) -> Tensor:
     w, g = want.double(), got.double()
     # Inputs are of the order of 1: the variance of equal elements is the square of a rounding.
     limit = tolerance * (w.abs() + min(largest(want), 1e30)) + 4 * torch.finfo(want.dtype).eps ** 2
-    close = (w - g).abs() <= limit
+    close = w.isfinite() & ((w - g).abs() <= limit)
     return ~(close | (w == g) | (w.isnan() & g.isnan()))
 
 

@@ -15,11 +15,12 @@ aten = torch.ops.aten
 
 
 class Decomposed(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Normalisations by the mean of squared deviations, and some gradients of activations, by their definitions; in
-    float64 every operator by its definition in Python, which PyTorch has beside its kernels.
+    """Normalisations and variances by the mean of squared deviations, and some gradients of activations, by their
+    definitions; in float64 every operator by its definition in Python, which PyTorch has beside its kernels.
 
-    The kernels of normalisations and of float64 variances update moments step by step. Where squares exceed the range
-    of the type, that gives an infinity or NaN by how the elements fall into vectors; the definition gives an infinity.
+    The kernels of normalisations and variances update moments step by step. Where squares exceed the range of the type,
+    that gives an infinity or NaN by how the elements fall into vectors; the definition gives an infinity. Beside an
+    infinite element their mean is NaN.
     The gradients of piecewise functions at NaN are 0 or NaN in a full vector and the incoming gradient after the last
     one; that of gelu's tanh formula is 0 times infinity where the square of x exceeds the type.
     """
@@ -34,8 +35,6 @@ class Decomposed(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return DEFINED[func](*args, **kwargs)
         if not self.everything or func._schema.is_mutable:
             return func(*args, **kwargs)
-        if func in VARIANCES:
-            return VARIANCES[func](*args, **kwargs)
         rule = decomposition_table.get(func)
         if rule is None:
             return func(*args, **kwargs)
@@ -108,12 +107,22 @@ DEFINED: Rules = {
     aten.native_group_norm.default: _group_norm,
     aten.gelu_backward.default: _gelu_backward,
     aten.softshrink_backward.default: _softshrink_backward,
-    **{op: decomposition_table[op] for op in PIECEWISE},
-}
-BY_PLACE = ("layer_norm", "group_norm", "relu6", "hardtanh", "softshrink", "hardswish", "F.elu", "celu", "selu")
-"""Parts of the names of functions whose kernels give values that depend on the place of an element in a vector."""
-VARIANCES: Rules = {
     aten.var.correction: _var,
     aten.std.correction: lambda *args, **kwargs: _var(*args, **kwargs).sqrt(),
     aten.var_mean.correction: _var_mean,
+    **{op: decomposition_table[op] for op in PIECEWISE},
 }
+BY_PLACE = (
+    "layer_norm",
+    "group_norm",
+    "var",
+    "std",
+    "relu6",
+    "hardtanh",
+    "softshrink",
+    "hardswish",
+    "F.elu",
+    "celu",
+    "selu",
+)
+"""Parts of the names of functions whose kernels give values that depend on the place of an element in a vector."""
