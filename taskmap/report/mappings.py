@@ -82,7 +82,7 @@ def _mappings(kernel: Kernel, target: Target, sizes: Sizes, threads: int) -> Ite
 
 
 def _owner(buffer: Buffer, kernel: Kernel) -> TaskMapping | None:
-    """Who holds the elements of a register tile; a core holds all elements of its own, in order."""
+    """The mapping of a register tile's elements to their holders; a core holds all elements of its own, in order."""
     if buffer.owner is not None or kernel.launch is not None or buffer.scope is not Scope.REGISTER:
         return buffer.owner
     sizes = [d for d in buffer.shape if isinstance(d, int) and d != 1]
