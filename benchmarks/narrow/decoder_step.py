@@ -17,33 +17,22 @@ import copy
 import sys
 from collections.abc import Callable
 from functools import partial
-from importlib import import_module
 from typing import Any
 
 import torch
 
 from benchmarks.models import as_tensors
+from benchmarks.narrow import decoder
 from benchmarks.narrow.compared import Entrant, compared
-from benchmarks.narrow.decoder import (
-    KINDS,
-    DecoderStep,
-    Nibbles,
-    PackedNibbles,
-    bytes_read,
-    exact_linear,
-    replaced,
-)
+from benchmarks.narrow.each_case import measure_each
 from benchmarks.support.engines import ENGINES
 from benchmarks.support.harness import Protocol
-from benchmarks.support.report import Check, Report, earlier, parser, start
-from benchmarks.sweep.apart import apart
+from benchmarks.support.report import Check, Report, parser, start
 
 ENGINE_NAMES = ("eager", "taskmap", "inductor-freezing")
 CACHE = 256
 LEAST, FASTER = 0.8, 1.2
 """The bounds on the part of the bandwidth, and on how many times as fast as the fastest other engine."""
-LONGEST = 1200
-"""Seconds of work after which a kind is given up."""
 _READ, _COLUMNS = 256 << 20, 4096
 """Bytes of the matrix of floats that shows the bandwidth, and its columns."""
 
@@ -53,13 +42,13 @@ def measured(kind: str, small: bool, engines: list[str], protocol: Protocol, thr
     torch.set_num_threads(threads)
     torch.manual_seed(protocol.seed)
     with torch.no_grad():
-        step = (DecoderStep(kind, 2, 128, 4, 2, 256) if small else DecoderStep(kind)).eval()
+        step = (decoder.DecoderStep(kind, 2, 128, 4, 2, 256) if small else decoder.DecoderStep(kind)).eval()
         args = step.inputs(CACHE)
-        wide = replaced(copy.deepcopy(step), exact_linear).double()
+        wide = decoder.replaced(copy.deepcopy(step), decoder.exact_linear).double()
         exact = as_tensors(wide(*(a.double() for a in args)))
         del wide
-        theirs = replaced(copy.deepcopy(step), _packed) if kind == "int4" else step
-        size = bytes_read(step, args)
+        theirs = decoder.replaced(copy.deepcopy(step), _packed) if kind == "int4" else step
+        size = decoder.bytes_read(step, args)
         memory, vector = torch.ones(_READ // 4 // _COLUMNS, _COLUMNS), torch.ones(_COLUMNS)
         reads: dict[str, Callable[[], object]] = {"sum": memory.sum, "product": partial(torch.mv, memory, vector)}
         entrants = [Entrant(name, step if name == "taskmap" else theirs, args) for name in engines]
@@ -72,8 +61,8 @@ def measured(kind: str, small: bool, engines: list[str], protocol: Protocol, thr
 
 
 def _packed(layer: torch.nn.Module) -> torch.nn.Module:
-    assert isinstance(layer, Nibbles)
-    return PackedNibbles(layer)
+    assert isinstance(layer, decoder.Nibbles)
+    return decoder.PackedNibbles(layer)
 
 
 def row(found: dict[str, Any], engines: list[str]) -> tuple[str, ...]:
@@ -88,11 +77,9 @@ def row(found: dict[str, Any], engines: list[str]) -> tuple[str, ...]:
 
 
 def sum_up(report: Report) -> None:
-    """The checks of each kind; notes on engines that failed."""
+    """The checks of each kind."""
     found: list[dict[str, Any]] = report.data
     for f in found:
-        failed = {"taskmap": f["failure"]} if "failure" in f else {n: e.get("error") for n, e in f["engines"].items()}
-        report.notes += [f"{f['name']}, {name}: {error}" for name, error in failed.items() if error]
         report.checks += [
             Check(f"{f['name']}: part of the memory bandwidth", f.get("share", float("nan")), LEAST, at_most=False),
             Check(f"{f['name']}: speed", f.get("speed", float("nan")), FASTER, at_most=False),
@@ -102,7 +89,7 @@ def sum_up(report: Report) -> None:
 def main(argv: list[str] | None = None) -> int:
     """The command."""
     cli = parser(__doc__ or "", 7, ENGINE_NAMES)
-    cli.add_argument("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS))
+    cli.add_argument("--kinds", nargs="+", choices=list(decoder.KINDS), default=list(decoder.KINDS))
     cli.add_argument("--small", action="store_true", help="a small decoder, for a quick look")
     cli.add_argument("--resume", action="store_true", help="go on with a results file of the same conditions")
     Protocol.add_arguments(cli, window=0.4)
@@ -111,15 +98,9 @@ def main(argv: list[str] | None = None) -> int:
     header = ("weights, ms", *engines, "MB", "GB/s", "of it", "speed")
     report = Report("decoder_step", start(arguments), header)
     report.notes.append("small variant" if arguments.small else "published sizes")
-    kept = earlier(arguments.out / "decoder_step.json", report.conditions) if arguments.resume else {}
-    for module in ("torch._dynamo", "taskmap.torch_backend"):
-        import_module(module)  # once, before the forks
-    for kind in arguments.kinds:
-        found = kept.get(kind)
-        if found is None or not set(engines) <= set(found["engines"]):
-            work = partial(measured, kind, arguments.small, engines, Protocol.of(arguments), arguments.threads)
-            found = {"name": kind, "right": False, **apart(work, LONGEST)}
-        report.enter(found, row(found, engines), arguments.out)
+    rounds, threads = Protocol.of(arguments), arguments.threads
+    cases = [(kind, partial(measured, kind, arguments.small, engines, rounds, threads)) for kind in arguments.kinds]
+    measure_each(report, arguments, engines, cases, row)
     sum_up(report)
     return report.finish(arguments)
 

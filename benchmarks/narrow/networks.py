@@ -14,7 +14,6 @@ from __future__ import annotations
 import copy
 import sys
 from functools import partial
-from importlib import import_module
 from typing import Any
 
 import torch
@@ -22,17 +21,15 @@ from torch import Tensor
 
 from benchmarks.models import MODELS, as_tensors, to_float64
 from benchmarks.narrow.compared import Entrant, compared
+from benchmarks.narrow.each_case import measure_each
 from benchmarks.support.engines import ENGINES
 from benchmarks.support.harness import Protocol, geometric_mean
-from benchmarks.support.report import Check, Report, earlier, parser, start
-from benchmarks.sweep.apart import apart
+from benchmarks.support.report import Check, Report, parser, start
 
 NETWORKS = ("bert_base", "vit_b_16", "gpt2", "llama", "resnet50", "mobilenet_v2")
 ENGINE_NAMES = ("eager", "taskmap", "inductor-freezing", "openvino-bf16")
 WORST, MEAN = 1.0, 1.1
 """The bounds on how many times as fast as the fastest other engine: of every network, and of the geometric mean."""
-LONGEST = 1200
-"""Seconds of work after which a network is given up."""
 
 
 def measured(name: str, small: bool, engines: list[str], protocol: Protocol, threads: int) -> dict[str, Any]:
@@ -65,11 +62,8 @@ def row(found: dict[str, Any], engines: list[str]) -> tuple[str, ...]:
 
 
 def sum_up(report: Report) -> None:
-    """The checks of errors and speeds; notes on engines that failed."""
+    """The checks of errors and speeds."""
     found: list[dict[str, Any]] = report.data
-    for f in found:
-        failed = {"taskmap": f["failure"]} if "failure" in f else {n: e.get("error") for n, e in f["engines"].items()}
-        report.notes += [f"{f['name']}, {name}: {error}" for name, error in failed.items() if error]
     report.checks.append(Check("networks that are wrong or refused", sum(not f["right"] for f in found), 0))
     rates = [f["speed"] for f in found if f["right"] and "speed" in f]
     if rates:
@@ -89,15 +83,8 @@ def main(argv: list[str] | None = None) -> int:
     protocol = Protocol.of(arguments, pause=0.3 if any(ENGINES[n].own_threads for n in engines) else 0.02)
     report = Report("narrow_networks", start(arguments), ("network, ms", *engines, "speed"))
     report.notes.append("small variants" if arguments.small else "published sizes")
-    kept = earlier(arguments.out / "narrow_networks.json", report.conditions) if arguments.resume else {}
-    for module in ("torch._dynamo", "transformers", "taskmap.torch_backend"):
-        import_module(module)  # once, before the forks
-    for name in arguments.models:
-        found = kept.get(name)
-        if found is None or not set(engines) <= set(found["engines"]):
-            work = partial(measured, name, arguments.small, engines, protocol, arguments.threads)
-            found = {"name": name, "right": False, **apart(work, LONGEST)}
-        report.enter(found, row(found, engines), arguments.out)
+    cases = [(n, partial(measured, n, arguments.small, engines, protocol, arguments.threads)) for n in arguments.models]
+    measure_each(report, arguments, engines, cases, row)
     sum_up(report)
     return report.finish(arguments)
 

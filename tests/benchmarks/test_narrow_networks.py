@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from benchmarks.models import relative_error
-from benchmarks.narrow import decoder_step, networks
+from benchmarks.narrow import decoder_step, each_case, networks
 from benchmarks.narrow.compared import Entrant, compared
 from benchmarks.narrow.decoder import (
     KINDS,
@@ -34,14 +34,14 @@ def test_they_run_and_resume(
     benchmark: Any, words: list[str], names: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.compiler.reset()
-    monkeypatch.setattr(benchmark, "apart", lambda work, seconds: work())  # tests have computed in parallel
+    monkeypatch.setattr(each_case, "apart", lambda work, seconds: work())  # tests have computed in parallel
     arguments = [*words, *QUICK, "--out", str(tmp_path)]
     assert benchmark.main(arguments) == 0
     (file,) = tmp_path.iterdir()
     found = json.loads(file.read_text())
     assert [f["name"] for f in found["data"]] == names
     assert all(f["right"] and f["speed"] > 0 for f in found["data"]), found["data"]
-    monkeypatch.setattr(benchmark, "apart", lambda work, seconds: pytest.fail("measured again"))
+    monkeypatch.setattr(each_case, "apart", lambda work, seconds: pytest.fail("measured again"))
     assert benchmark.main([*arguments, "--resume"]) == 0
     assert json.loads(file.read_text())["rows"] == found["rows"]
 

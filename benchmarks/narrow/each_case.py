@@ -1,0 +1,39 @@
+"""The cases of a table one after another, each in a process of its own; resumable."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any
+
+from benchmarks.support.report import Report, earlier
+from benchmarks.sweep.apart import apart
+
+LONGEST = 1200
+"""Seconds of work after which a case is given up."""
+Found = dict[str, Any]
+
+
+def measure_each(
+    report: Report,
+    arguments: Namespace,
+    engines: list[str],
+    cases: Sequence[tuple[str, Callable[[], Found]]],
+    row: Callable[[Found, list[str]], tuple[str, ...]],
+) -> None:
+    """Measure the named ``cases`` and enter each into the report, whose notes then say which engines failed.
+
+    With ``--resume`` a case that the results file holds from the same conditions is kept, if all engines are in it.
+    """
+    kept = earlier(arguments.out / f"{report.name}.json", report.conditions) if arguments.resume else {}
+    for module in ("torch._dynamo", "transformers", "taskmap.torch_backend"):
+        import_module(module)  # once, before the forks
+    for name, work in cases:
+        found = kept.get(name)
+        if found is None or not set(engines) <= set(found["engines"]):
+            found = {"name": name, "right": False, **apart(work, LONGEST)}
+        report.enter(found, row(found, engines), arguments.out)
+    for f in report.data:
+        failed = {"taskmap": f["failure"]} if "failure" in f else {n: e.get("error") for n, e in f["engines"].items()}
+        report.notes += [f"{f['name']}, {name}: {error}" for name, error in failed.items() if error]
