@@ -10,11 +10,17 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from taskmap.ir.nodes import Dim, Expr, Var
 from taskmap.ir.task import Compute
 from taskmap.ir.types import DType
+from taskmap.ir.util.lazy import lazily
+
+if TYPE_CHECKING:
+    from taskmap.ir.printer import print_dim as _print_dim
+else:
+    _print_dim = lazily("taskmap.ir.printer", "print_dim")
 
 __all__ = [
     "ConstantNode",
@@ -84,7 +90,7 @@ class Node:
 
     def __repr__(self) -> str:
         args = ", ".join(f"%{n.id}" for n in self.inputs)
-        return f"%{self.id} = {self.op}({args}): {self.dtype}[{', '.join(map(str, self.shape))}]"
+        return f"%{self.id} = {self.op}({args}): {self.dtype}[{', '.join(map(_print_dim, self.shape))}]"
 
 
 @dataclass(slots=True, eq=False, repr=False)

@@ -34,6 +34,7 @@ def measure_each(
         if found is None or not set(engines) <= set(found["engines"]):
             found = {"name": name, "right": False, **apart(work, LONGEST)}
         report.enter(found, row(found, engines), arguments.out)
-    for f in report.data:
+    entered: list[Found] = report.data
+    for f in entered:
         failed = {"taskmap": f["failure"]} if "failure" in f else {n: e.get("error") for n, e in f["engines"].items()}
         report.notes += [f"{f['name']}, {name}: {error}" for name, error in failed.items() if error]

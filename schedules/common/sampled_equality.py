@@ -14,7 +14,8 @@ from collections.abc import Callable, Sequence
 from taskmap.ir.analysis import polynomial as poly
 from taskmap.ir.analysis.simplify import Simplifier
 from taskmap.ir.construct import index
-from taskmap.ir.nodes import Binary, Compare, Const, Dim, Expr, Select, Unary, Var
+from taskmap.ir.functions import FUNCTIONS
+from taskmap.ir.nodes import Binary, Call, Cast, Compare, Const, Dim, Expr, Select, Unary, Var
 from taskmap.ir.visit import walk_exprs
 
 _ROUNDS = 12
@@ -77,9 +78,33 @@ def _value(e: Expr, values: dict[Var, int]) -> int:
         return _value(e.a if _value(e.cond, values) else e.b, values)
     if isinstance(e, (Binary, Compare)):
         return _OPERATIONS[e.op](_value(e.a, values), _value(e.b, values))
+    if isinstance(e, Cast) and e.a.dtype.is_float:  # of a size that floats lead to, as that of an image scaled by 1.5
+        return int(_real(e.a, values))
+    if isinstance(e, Cast):
+        return _value(e.a, values)
     raise TypeError(f"{type(e).__name__} has no value in an index expression")
 
 
+def _real(e: Expr, values: dict[Var, int]) -> float:
+    if isinstance(e, Const):
+        return float(e.value)
+    if isinstance(e, Cast):
+        return _real(e.a, values) if e.a.dtype.is_float else float(_value(e.a, values))
+    if isinstance(e, Call):
+        return float(FUNCTIONS[e.name].reference(*(_real(a, values) for a in e.args)))
+    if isinstance(e, Binary) and e.op in _REAL_OPERATIONS:
+        return _REAL_OPERATIONS[e.op](_real(e.a, values), _real(e.b, values))
+    raise TypeError(f"{type(e).__name__} has no value in a size")
+
+
+_REAL_OPERATIONS: dict[str, Callable[[float, float], float]] = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "div": lambda a, b: a / b,
+    "min": min,
+    "max": max,
+}
 _OPERATIONS: dict[str, Callable[[int, int], int]] = {
     "add": lambda a, b: a + b,
     "sub": lambda a, b: a - b,

@@ -26,6 +26,7 @@ from taskmap.graph.nodes import ConstantNode, ExternNode, Graph, Node
 from taskmap.graph.passes import run_passes
 from taskmap.ir.nodes import Var
 from taskmap.ir.passes import dump_each, run_pipeline
+from taskmap.ir.printer import print_dim
 from taskmap.targets.platform import LoadedPrograms, Platform
 from taskmap.util.dump import Dump
 from taskmap.util.logs import said, stage
@@ -140,5 +141,6 @@ def describe(plan: Plan) -> str:
         lines += [f"    refused {node!r}: {reason}" for node, reason in step.refused]
     for node, placement in plan.placements.items():
         root = "" if placement.root is node else f" in %{placement.root.id}"
-        lines.append(f"%{node.id}{root} strides {placement.strides} offset {placement.offset}")
+        strides = ", ".join(map(print_dim, placement.strides)) + "," * (len(placement.strides) == 1)
+        lines.append(f"%{node.id}{root} strides ({strides}) offset {print_dim(placement.offset)}")
     return "\n".join([*lines, f"return {list(plan.outputs)}"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -51,6 +53,29 @@ def test_sizes_computed_in_floating_point(scale: float) -> None:
         x = torch.randn(shape)
         for mine, theirs in zip(run(x), f(x), strict=True):
             assert_like(mine, theirs, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("scale", [1.5, 0.7])
+def test_rows_of_a_product_are_a_size_computed_in_floating_point(scale: float) -> None:
+    def f(x: Tensor, w: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+        y = F.interpolate(x, scale_factor=scale, mode="nearest")
+        return y, F.linear(y, w, b)
+
+    run = compiled(f, dynamic=True)
+    for shape in ((7, 6, 7, 4), (3, 2, 5, 4), (2, 5, 11, 4)):
+        inputs = torch.randn(shape), torch.randn(3, int(4 * scale)), torch.randn(3)
+        for mine, theirs in zip(run(*inputs), f(*inputs), strict=True):
+            assert_like(mine, theirs, rtol=1e-4, atol=1e-4)
+
+
+def test_plans_print_sizes_as_formulas(tmp_path: Path) -> None:
+    def f(x: Tensor) -> Tensor:
+        return F.interpolate(x, scale_factor=1.5).cumsum(1)
+
+    torch.compile(f, backend="taskmap", dynamic=True, options={"dump_dir": str(tmp_path)})(torch.randn(3, 2, 7))
+    texts = [f.read_text() for f in tmp_path.rglob("*") if "plan" in f.name or "graph" in f.name]
+    assert any("i64(trunc(f64(1.5) * f64(n" in text for text in texts)
+    assert not any("Binary(" in text or "Cast(" in text for text in texts)
 
 
 @pytest.mark.parametrize("size", [7, 11, 40_001])
