@@ -9,6 +9,7 @@ Reading order, for writing:
     graph        the program and binding of a compiled graph as a plan
     keep_model   keeps a compiled ONNX model for the next process, as archives
     kept_parts   the graphs of such a model, with their inputs and results
+    outside_weights  the weights that it need not store
 
 for the format:
 
@@ -25,6 +26,7 @@ and for running:
     conditions   the sizes that a plan is for, as text
     place        the device: the CPU, or another behind the same interface
     kept_chain   a kept model: one archive after another
+    found_weights  the weights that it did not store
     gpus, cuda   a GPU
     sim          the simulated GPU
 

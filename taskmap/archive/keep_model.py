@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from onnx import AttributeProto, GraphProto, TensorProto
 
 from taskmap.archive.kept_parts import parts_of
+from taskmap.archive.outside_weights import OutsideWeights
 from taskmap.archive.refusals import check_archivable
 from taskmap.archive.session import ArchiveSession, Binary, features_used
 from taskmap.archive.write import ArchiveWriter
@@ -24,7 +25,7 @@ from taskmap.backend.cpu.team import PARALLEL
 from taskmap.backend.store.inventory import stored_objects
 from taskmap.compile.session import Compilation, Fallback
 from taskmap.ir.errors import TaskmapError
-from taskmap.onnx.kept_models import DECIDING, SYMBOL, Request, stamps
+from taskmap.onnx.kept_models import DECIDING, SYMBOL, Request, Stamp, stamps
 from taskmap.onnx.model import OnnxModel
 from taskmap.targets.cpu import CpuPlatform
 
@@ -41,7 +42,7 @@ def model_files(path: Path) -> list[Path]:
 
 def keep(
     request: Request,
-    files: Mapping[str, list[int] | None],
+    files: Mapping[str, Stamp | None],
     model: OnnxModel,
     record: Sequence[Compilation | Fallback],
     inputs: Mapping[str, Array],
@@ -76,7 +77,8 @@ def keep(
             if part.deciding is not None:
                 facts[DECIDING] = json.dumps(part.deciding)
             wanted = replace(request, path=part.path)
-            write = partial(_write, ArchiveWriter(part.model, made, [part.graph]))
+            outside = OutsideWeights(files, part.graph.compilation)
+            write = partial(_write, ArchiveWriter(part.model, made, [part.graph], outside))
             wanted.store().keep_file(wanted.key, SYMBOL, {"model": str(request.model)}, facts, write)
     except (TaskmapError, OSError, ValueError, AssertionError) as error:
         _log.debug("the model is not kept: %s", error)
@@ -99,7 +101,7 @@ def _tensors(graph: GraphProto) -> Iterator[TensorProto]:
                 yield from _tensors(inner)
 
 
-def run_files(request: Request) -> dict[str, list[int] | None] | None:
+def run_files(request: Request) -> dict[str, Stamp | None] | None:
     """The files that a run is about to read; None if they cannot be known for sure."""
     try:
         store = request.store()

@@ -8,7 +8,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from taskmap.archive.load import ArchivedModel, load
+from taskmap.archive.load import ArchivedModel, load_kept
 from taskmap.archive.manifest import PortRecord
 from taskmap.ir.errors import InputError
 from taskmap.onnx.kept_models import Kept, find
@@ -36,7 +36,7 @@ class KeptModel:
     _following: dict[Path, KeptModel | None] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.head = load(self.kept.archive, threads=self.threads)
+        self.head = load_kept(self.kept.archive, self.threads, self.kept.files)
 
     @property
     def inputs(self) -> tuple[PortRecord, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from array import array
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -28,7 +28,7 @@ from taskmap.archive.manifest import (
     manifest_from,
     read_format,
 )
-from taskmap.archive.place import CpuPlace, Place, address_of
+from taskmap.archive.place import CpuPlace, Place, Weights, address_of
 from taskmap.archive.plan import PlanSizes, Resolved, Shape, sound_plans
 from taskmap.backend.cpu.team import PARALLEL, have_team, load_team
 from taskmap.backend.image import load_image
@@ -42,8 +42,13 @@ from taskmap.onnx.named_inputs import as_array, in_order
 if TYPE_CHECKING:
     from taskmap.archive.conditions import refusal_of as _refusal_of
     from taskmap.archive.cuda import cuda_place as _cuda_place
+    from taskmap.archive.found_weights import from_files as _from_files
+    from taskmap.archive.found_weights import prepared as _prepared
     from taskmap.archive.sim import sim_place as _sim_place
+    from taskmap.onnx.kept_models import Stamp
 else:
+    _from_files = lazily("taskmap.archive.found_weights", "from_files")
+    _prepared = lazily("taskmap.archive.found_weights", "prepared")
     _cuda_place = lazily("taskmap.archive.cuda", "cuda_place")
     _sim_place = lazily("taskmap.archive.sim", "sim_place")
     _refusal_of = lazily("taskmap.archive.conditions", "refusal_of")
@@ -83,6 +88,7 @@ class ArchivedModel:
     file: ArchiveFile = field(repr=False)
     place: Place = field(init=False, repr=False)
     _weights: memoryview = field(init=False, repr=False)
+    _outside: Weights = field(init=False, repr=False, default_factory=dict)
     _sizes: tuple[PlanSizes, ...] = field(init=False, repr=False)
     _runs: dict[int, Executable] = field(init=False, repr=False, default_factory=dict)
     _ready: dict[_Key, _Ready] = field(init=False, repr=False, default_factory=dict)
@@ -172,9 +178,25 @@ class ArchivedModel:
                 self._runs[number] = self.place.executable(plan)
             except ValueError as error:
                 raise self.file.error("contradicts itself", str(error)) from error
-        weights = [self.manifest.weights[slot - plan.weights_from] for slot in plan.binding.constants]
-        constants = array("q", [self.place.weights + w.offset for w in weights])
+        constants = array("q", [self._address(slot - plan.weights_from) for slot in plan.binding.constants])
         return _Ready(plan, resolved, self._runs[number], constants)
+
+    def find_weights(self, files: Mapping[str, Stamp | None]) -> None:
+        """Find the weights outside the archive, in ``files`` of these stamps. Raises ValueError and OSError."""
+        self._outside.update(_from_files(self.manifest, files))
+        self._outside.update(_prepared(self.manifest, self.place, self._address, _new))
+
+    def _address(self, number: int) -> int:
+        """The address of a weight on the device."""
+        if number in self._outside:
+            return address_of(self._outside[number])
+        return self.place.weights + self.manifest.weights[number].offset
+
+    def _bytes(self, number: int) -> Array | memoryview:
+        if number in self._outside:
+            return self._outside[number]
+        w = self.manifest.weights[number]
+        return self._weights[w.offset : w.offset + w.bytes]
 
     def _output(self, port: PortRecord, number: int, ready: _Ready, arrays: Sequence[Array], taken: set[int]) -> Array:
         """Output ``number``; memory that is made becomes the first output's that lies there, and ``taken``."""
@@ -186,8 +208,7 @@ class ArchivedModel:
         if slot < len(arrays):
             base: Any = arrays[slot]
         else:
-            w = self.manifest.weights[slot - len(arrays)]
-            base = self._weights[w.offset : w.offset + w.bytes]
+            base = self._bytes(slot - len(arrays))
         x = np.ndarray(shape, dtype, base, offset * dtype.itemsize, [n * dtype.itemsize for n in strides])
         is_its_own = slot in ready.plan.binding.made and slot not in taken
         if is_its_own:
@@ -204,7 +225,25 @@ def load(
     load the file only if it has this checksum. ``profile``: time every kernel. Raises ArchiveError for an invalid
     archive, or one for another machine, before any of its code runs; InputError for a file that cannot be read.
     """
-    file = ArchiveFile(Path(path), sha256)
+    model = _loaded(ArchiveFile(Path(path), sha256), threads, profile)
+    if any(w.is_outside for w in model.manifest.weights):
+        raise model.file.error("belongs to a model that taskmap keeps", "it does not hold all weights.")
+    return model
+
+
+def load_kept(path: Path, threads: int | None, files: Mapping[str, Stamp | None]) -> ArchivedModel:
+    """The archive of a kept model that was made from ``files``. Raises ArchiveError and InputError, as `load` does."""
+    model = _loaded(ArchiveFile(path), threads, False)
+    if any(w.is_outside for w in model.manifest.weights):
+        try:
+            model.find_weights(files)
+        except (ValueError, OSError) as error:
+            raise model.file.error("lacks weights", str(error)) from error
+    return model
+
+
+def _loaded(file: ArchiveFile, threads: int | None, profile: bool) -> ArchivedModel:
+    """The model of an archive, without weights outside it."""
     try:
         document = document_of(file.manifest)
         version = read_format(document)
@@ -248,7 +287,7 @@ def _verified(file: ArchiveFile, manifest: Manifest) -> list[bytes]:
         if len(file.entry(o.entry)) != o.bytes:
             raise file.error("is damaged", f"the entry {o.entry} has another size than the manifest says.")
         wanted.append((o.entry, memoryview(bytes(file.entry(o.entry))), o.sha256))
-    places = {(w.offset, w.bytes, w.sha256) for w in manifest.weights}
+    places = {(w.offset, w.bytes, w.sha256) for w in manifest.weights if not w.is_outside}
     wanted += [(f"{WEIGHTS} at {start}", weights[start : start + n], sha) for start, n, sha in sorted(places)]
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
         for (name, _, sha), found in zip(wanted, pool.map(lambda part: digest(part[1]), wanted), strict=True):

@@ -88,7 +88,11 @@ class KernelObject:
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """``bytes`` bytes at ``offset`` of the weights: a tensor with a shape, and strides in elements."""
+    """``bytes`` bytes at ``offset`` of the weights: a tensor with a shape, and strides in elements.
+
+    Only in kept models, and without a checksum: in ``file`` of the ONNX model, or ``made``: the result at position
+    ``offset`` of the manifest's ``prepare``.
+    """
 
     held: DType
     shape: tuple[int, ...]
@@ -96,6 +100,13 @@ class Weight:
     offset: int
     bytes: int
     sha256: str
+    file: str = ""
+    made: bool = False
+
+    @property
+    def is_outside(self) -> bool:
+        """True if the archive does not hold its bytes."""
+        return self.made or bool(self.file)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +139,8 @@ class PlanRecord:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """All of an archive except its bytes. ``kernels``: the launch parameters of GPU kernels, by symbol."""
+    """All of an archive except its bytes. ``kernels``: the launch parameters of GPU kernels, by symbol. ``prepare``:
+    only in kept models, a plan without inputs; its results are weights of the other plans."""
 
     taskmap: str
     machine: Machine
@@ -139,10 +151,11 @@ class Manifest:
     weight_bytes: int
     plans: tuple[PlanRecord, ...] = field(default=())
     kernels: Mapping[str, CudaSource] = field(default_factory=dict)
+    prepare: PlanRecord | None = None
 
     def to_json(self) -> bytes:
         """The text of the manifest."""
-        plans = _Known(self.inputs, self.outputs, self.weights).plan
+        plans = _Known(self.inputs, len(self.outputs), self.weights).plan
         text = {
             "format": FORMAT,
             "taskmap": self.taskmap,
@@ -154,6 +167,8 @@ class Manifest:
             "weights": _weights(self.weight_bytes).write(self.weights),
             "plans": many(plans).write(self.plans),
         }
+        if self.prepare is not None:
+            text["prepare"] = _preparing(self.weights).write(self.prepare)
         if self.machine.gpu:
             text["kernels"] = many(_kernel_codec(self.machine.gpu)).write(tuple(self.kernels.values()))
         return json.dumps(text, indent=1, allow_nan=False).encode()
@@ -172,11 +187,20 @@ def manifest_from(document: Json, weights_size: int) -> Manifest:
     weights = _weights(weight_bytes).read(document.field("weights"))
     version, machine = document.field("taskmap").text(), machine_from(document)
     kernels = _kernels(document, machine)
-    known = _Known(inputs, outputs, weights, frozenset(symbols), kernels if machine.gpu else None)
+    known = _Known(inputs, len(outputs), weights, frozenset(symbols), kernels if machine.gpu else None)
     plans = many(known.plan).read(document.field("plans"))
     if not plans:
         raise ValueError("the manifest has no plan.")
-    return Manifest(version, machine, inputs, outputs, objects, weights, weight_bytes, plans, kernels)
+    codec = _preparing(weights, frozenset(symbols))
+    prepare = codec.read(document.field("prepare")) if document.has("prepare") else None
+    if prepare is None and any(w.made for w in weights):
+        raise ValueError("the manifest does not say how a weight is made.")
+    return Manifest(version, machine, inputs, outputs, objects, weights, weight_bytes, plans, kernels, prepare)
+
+
+def _preparing(weights: tuple[Weight, ...], symbols: frozenset[str] = frozenset()) -> Codec[PlanRecord]:
+    """A plan that makes weights of the others."""
+    return _Known((), 1 + max((w.offset for w in weights if w.made), default=-1), weights, symbols).plan
 
 
 def _kernels(document: Json, machine: Machine) -> dict[str, CudaSource]:
@@ -235,23 +259,26 @@ def _weights(total: int) -> Codec[tuple[Weight, ...]]:
     """Tensors in ``total`` bytes."""
 
     def check(w: Weight, j: Json) -> None:
-        if w.offset % ALIGNMENT or w.offset + w.bytes > total:
+        if not w.is_outside and (w.offset % ALIGNMENT or w.offset + w.bytes > total):
             raise ValueError(f"{j.path} does not lie within the weights.")
+        if w.is_outside == bool(w.sha256) or (w.made and w.file):
+            raise ValueError(f"{j.path} has no checksum, or lies in two places.")
         if len(w.shape) != len(w.strides) or span(w.shape, w.strides) * w.held.bytes > w.bytes:
             raise ValueError(f"{j.path} is larger than its bytes.")
 
     one = record(
-        Weight, held=_HELD, shape=_WHOLES, strides=_WHOLES, offset=whole(), bytes=whole(), sha256=_SHA256
-    ).checked(check)
+        Weight, held=_HELD, shape=_WHOLES, strides=_WHOLES, offset=whole(), bytes=whole(), sha256=_SHA256.omitted(""),
+        file=TEXT.omitted(""), made=FLAG.omitted(False),
+    ).checked(check)  # fmt: skip
     return many(one)
 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """The objects that plans refer to."""
+    """The objects that plans refer to, and the number of their outputs."""
 
     inputs: tuple[PortRecord, ...]
-    outputs: tuple[PortRecord, ...]
+    outputs: int
     weights: tuple[Weight, ...]
     symbols: frozenset[str] = frozenset()
     kernels: Mapping[str, CudaSource] | None = None
@@ -374,8 +401,8 @@ class _Known:
         counts = (len(program.io), len(program.constants), launches)
         if counts != (len(binding.io), len(binding.constants), len(plan.launch)):
             raise ValueError(f"{j.path} has tables whose lengths differ from its program's.")
-        if len(binding.outputs) != len(self.outputs):
-            raise ValueError(f"{j.path} makes {len(binding.outputs)} outputs, but the model has {len(self.outputs)}.")
+        if len(binding.outputs) != self.outputs:
+            raise ValueError(f"{j.path} makes {len(binding.outputs)} outputs, but {self.outputs} are needed.")
         return plan
 
     def _dims(self, j: Json) -> tuple[tuple[Var, DimSource], ...]:

@@ -17,6 +17,8 @@ from taskmap.backend.program.launch_c import launch_sources
 from taskmap.backend.program.sequence import CompiledSequence
 
 Array = NDArray[Any]
+Weights = dict[int, Array]
+"""The bytes of weights, by their numbers."""
 
 
 class Place(Protocol):

@@ -18,6 +18,7 @@ from taskmap.archive.file import PAGE, WEIGHTS, ArchiveEntry, check_writable, di
 from taskmap.archive.graph import GraphRecord, recorded
 from taskmap.archive.machine import machine_of
 from taskmap.archive.manifest import KernelObject, Manifest, PortRecord, Weight, document_of, manifest_from, span
+from taskmap.archive.outside_weights import Outside, OutsideWeights
 from taskmap.archive.plan import sound_plans
 from taskmap.archive.refusals import check_archivable, check_segments
 from taskmap.archive.session import ArchiveSession, Binary
@@ -210,10 +211,12 @@ def _shape(port: Port, sizes: Mapping[str, int], assumed: int = 1) -> tuple[int,
 
 
 class ArchiveWriter:
-    """An archive under construction: weights of equal content are stored once."""
+    """An archive under construction: weights of equal content are stored once, and those ``outside`` not at all."""
 
-    def __init__(self, model: Model, made: ArchiveSession, graphs: Sequence[GraphRecord]) -> None:
-        self.model, self.made = model, made
+    def __init__(
+        self, model: Model, made: ArchiveSession, graphs: Sequence[GraphRecord], outside: OutsideWeights | None = None
+    ) -> None:
+        self.model, self.made, self.outside = model, made, outside
         self.weights: list[Weight] = []
         self.contents: list[memoryview] = []
         self.keep: list[object] = []
@@ -222,12 +225,17 @@ class ArchiveWriter:
         self._offsets: dict[tuple[str, int], int] = {}
         self.elems = [v.elem if isinstance(v, Tensor) else 0 for v in graphs[0].segment.finished or ()]
         self.plans = [recorded(graph, self.weight) for graph in graphs]
+        results = 1 + max((w.offset for w in self.weights if w.made), default=-1)
+        self.prepare = None if outside is None else outside.plan(results, self.weight)
         compiled = [k for graph in graphs if graph.compilation is not None for k in graph.compilation.kernels.values()]
         self.sources = {k.source.symbol: k.source for k in compiled if isinstance(k.source, CudaSource)}
 
     def weight(self, tensor: torch.Tensor, held: DType) -> int:
         """The number of a constant tensor among the weights."""
         tensor = tensor.detach().resolve_neg()
+        place = None if self.outside is None else self.outside.place_of(tensor)
+        if place is not None:
+            return self._outside(tensor, held, place)
         size = span(tensor.shape, tensor.stride()) * tensor.element_size()
         content = memoryview((ctypes.c_char * size).from_address(tensor.data_ptr()) if size else b"").cast("B")
         sha = digest(content)
@@ -244,11 +252,21 @@ class ArchiveWriter:
         self.weights.append(Weight(held, tuple(tensor.shape), tuple(tensor.stride()), offset, size, sha))
         return self._known[key]
 
+    def _outside(self, tensor: torch.Tensor, held: DType, place: Outside) -> int:
+        key = (held, tuple(tensor.shape), tensor.stride(), place)
+        if key not in self._known:
+            self._known[key] = len(self.weights)
+            size = span(tensor.shape, tensor.stride()) * tensor.element_size()
+            shape, strides = tuple(tensor.shape), tuple(tensor.stride())
+            self.weights.append(Weight(held, shape, strides, place.offset, size, "", place.file, not place.file))
+        return self._known[key]
+
     def write(self, output: Path, assumed: Mapping[str, int], progress: Progress = _silent) -> Written:
         """Write the archive."""
-        needed = {s.symbol for p in self.plans for s in p.program.steps if isinstance(s, Launch)}
+        plans = [*self.plans, *([] if self.prepare is None else [self.prepare])]
+        needed = {s.symbol for p in plans for s in p.program.steps if isinstance(s, Launch)}
         launched = {symbol: self.sources[symbol] for symbol in sorted(needed) if symbol in self.sources}
-        needed |= {name for p in self.plans for name in p.launch}
+        needed |= {name for p in plans for name in p.launch}
         objects, contents = _objects(self.made.binaries(needed), self.made.suffix)
         session = self.made.session
         kind = session.options.target or "cpu"
@@ -257,7 +275,7 @@ class ArchiveWriter:
             taskmap.__version__, machine_of(session.target, kind, threads, self.made.features(needed)),
             tuple(_port(p, p.type.elem if p.type is not None else 0) for p in self.model.inputs),
             tuple(_port(p, elem) for p, elem in zip(self.model.outputs, self.elems, strict=True)),
-            tuple(objects), tuple(self.weights), self.size, tuple(self.plans), launched,
+            tuple(objects), tuple(self.weights), self.size, tuple(self.plans), launched, self.prepare,
         )  # fmt: skip
         text = manifest.to_json()
         _check_sound(text, self.size)

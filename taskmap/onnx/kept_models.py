@@ -15,8 +15,8 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -26,6 +26,8 @@ from taskmap.backend.cpu.host import detect_host
 from taskmap.backend.store.objects import KernelStore
 from taskmap.ir.errors import TaskmapError
 
+Stamp = list[int]
+"""Of a file: device and inode, times of the last changes of content and inode in ns, size."""
 SYMBOL = "model"
 SUFFIX = ".taskmap"
 DECIDING = "deciding"
@@ -72,11 +74,12 @@ class Request:
 @dataclass(frozen=True, slots=True)
 class Kept:
     """The archive kept for a request. deciding: the results, by number, whose values decide which part of the model
-    comes next; None for the last part."""
+    comes next; None for the last part. files: those that it was made from."""
 
     archive: Path
     request: Request
     deciding: tuple[int, ...] | None = None
+    files: Mapping[str, Stamp | None] = field(default_factory=dict)
 
 
 def candidates(request: Request) -> Iterator[Kept]:
@@ -101,23 +104,27 @@ def find(request: Request) -> Kept | None:
         deciding = None if DECIDING not in facts else tuple(map(int, json.loads(facts[DECIDING])))
     except (KeyError, ValueError, AttributeError, TypeError):
         return None
-    return Kept(path, request, deciding) if unchanged else None
+    return Kept(path, request, deciding, files) if unchanged else None
 
 
-def stamps(files: Iterable[Path]) -> dict[str, list[int] | None] | None:
+def stamps(files: Iterable[Path]) -> dict[str, Stamp | None] | None:
     """The stamps of files; None if one has changed so recently that it may change again undetected."""
     found = {str(file): stamp(file) for file in files}
     newest = max((max(s[2:4]) for s in found.values() if s is not None), default=0)
     return None if time.time_ns() - newest < _SETTLED_SECONDS * 1e9 else found
 
 
-def stamp(file: Path) -> list[int] | None:
-    """Device and inode, times of the last changes of content and inode in ns, size; None if there is no file."""
+def stamp(file: Path) -> Stamp | None:
+    """The stamp of a file; None if there is none."""
     try:
-        s = os.stat(file)
+        return stamp_of(os.stat(file))
     except OSError:
         return None
-    return [s.st_dev, s.st_ino, s.st_mtime_ns, s.st_ctime_ns, s.st_size]
+
+
+def stamp_of(status: os.stat_result) -> Stamp:
+    """The stamp of a file with this status."""
+    return [status.st_dev, status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size]
 
 
 @lru_cache(maxsize=1)
