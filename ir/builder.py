@@ -203,9 +203,11 @@ class Builder:
         worker: ir.Expr | None = None,
         asynchronous: bool = False,
         clipped: bool = False,
+        exact: tuple[int, ...] = (),
     ) -> None:
         """dst = src, element by element; on a GPU divided among threads by ``mapping``: see ``Move``."""
-        self.emit(ir.Move(region_of(dst), region_of(src), self.source, mapping, worker, asynchronous, clipped))
+        to, source = region_of(dst), region_of(src)
+        self.emit(ir.Move(to, source, self.source, mapping, worker, asynchronous, clipped, exact))
 
     def matmul(self, c: ir.Region | ir.Buffer, a: ir.Region | ir.Buffer, b: ir.Region | ir.Buffer) -> None:
         """c += a @ b on regions with the matrices in their last two dimensions."""

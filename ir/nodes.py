@@ -174,7 +174,8 @@ class Move(Stmt):
     On a GPU, a region of a distributed register buffer is moved by its holders. Otherwise, with a mapping, worker
     ``worker`` (by default the thread) moves its tasks, each a chunk of the regions: their shape divided by the
     mapping's. asynchronous: with cp.async, if the target has it; must be committed and waited for. clipped: elements
-    beyond the end of a buffer in global memory are read as 0, and not written.
+    beyond the end of a buffer in global memory are read as 0, and not written; exact: along these of its dimensions,
+    none lies there.
     """
 
     dst: Region
@@ -184,6 +185,7 @@ class Move(Stmt):
     worker: Expr | None = None
     asynchronous: bool = False
     clipped: bool = False
+    exact: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from taskmap.ir import nodes as ir
 from taskmap.ir.algebra.digits import DigitMap
@@ -78,7 +79,7 @@ class CopyEmitter:
         owner = held.buffer.owner
         holders = owner.num_workers if owner is not None and tree.root.level is Level.BLOCK else self.threads
         with self.b.when(holders > self.thread if holders < self.threads else True):
-            self.b.move(dst.region(sizes), src.region(sizes), clipped=src.is_clipped or dst.is_clipped)
+            self.b.move(dst.region(sizes), src.region(sizes), **clipping(src, dst))
 
     def by_way(self, tree: Tree, n: int, src: OperandView, dst: OperandView) -> None:
         """A copy by way of another memory: its first half, then the rest."""
@@ -123,7 +124,7 @@ class CopyEmitter:
             mine = worker if count == room else worker % count
             b.move(
                 dst.region(sizes), src.region(sizes), mapping=chunks, worker=mine, asynchronous=asynchronous,
-                clipped=src.is_clipped or dst.is_clipped,
+                **clipping(src, dst),
             )  # fmt: skip
 
     def alone(self, tree: Tree, n: int, src: OperandView, dst: OperandView, *, adding: bool = False) -> None:
@@ -173,7 +174,7 @@ class CopyEmitter:
             src, dst = src.tile(where), dst.tile(where)
             if not self.threads and (dst.is_clipped or dst.computed) and src.buffer.scope is ir.Scope.REGISTER:
                 src = self.addressable(src, tuple(sizes))
-            self.b.move(dst.region(sizes), src.region(sizes), clipped=src.is_clipped or dst.is_clipped)
+            self.b.move(dst.region(sizes), src.region(sizes), **clipping(src, dst))
 
     def addressable(self, src: OperandView, sizes: tuple[int, ...]) -> OperandView:
         """A tile of registers in memory: the loops over an edge need addresses."""
@@ -214,6 +215,12 @@ class CopyEmitter:
                 "kernel()", tree, "the tile consists of several pieces.", "Tile it to one piece before done().",
                 where=where.source,
             )  # fmt: skip
+
+
+def clipping(src: OperandView, dst: OperandView) -> dict[str, Any]:
+    """The arguments of a Move that say where parts may lie beyond the end of global memory."""
+    ending = [v for v in (src, dst) if v.is_clipped]
+    return {"clipped": bool(ending), "exact": ending[0].exact if len(ending) == 1 else ()}
 
 
 def layout_of(how: Tree, memory: OperandView) -> int | None:

@@ -21,11 +21,11 @@ from taskmap.ir.algebra.register_tile import is_in_order
 from taskmap.ir.analysis.simplify import Simplifier
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import as_expr, cast, ceil_div, const, eq, index, minimum, product, select, static_size
-from taskmap.ir.construct import call as apply
 from taskmap.ir.decompose.barriers import Stages
 from taskmap.ir.decompose.blocks.grid import Grid, unravel
 from taskmap.ir.decompose.blocks.multicast import counts_of
 from taskmap.ir.decompose.blocks.sums import SharedReduction, SumSegment, share_of
+from taskmap.ir.decompose.blocks.tiles import count, numbers_of_threads, threads_of
 from taskmap.ir.decompose.copies import CopyEmitter, layout_of, strides_in_shared
 from taskmap.ir.decompose.cores import adds_one_by_one, shared_tiles, whole_or_part
 from taskmap.ir.decompose.levels import HELD, Level
@@ -42,7 +42,7 @@ from taskmap.ir.decompose.views import OperandView, divides, tiled
 from taskmap.ir.isa.entry import Place
 from taskmap.ir.isa.table import instruction_named
 from taskmap.ir.source import SourceLocation
-from taskmap.ir.types import f32, f64, i32
+from taskmap.ir.types import i32
 from taskmap.ir.workers import BLOCKS, THREAD
 
 Views = dict[str, OperandView]
@@ -85,6 +85,9 @@ class Emitter:
         """Step number ``n`` and those after it."""
         if isinstance(step, TileStep) and step.level in (Level.BLOCK, Level.CLUSTER):
             self.blocks(n, step, views)
+        elif isinstance(step, TileStep) and (threads := threads_of(step, self.tree.steps[n + 1])):
+            at = numbers_of_threads(self.b, step, threads, self.worker(step))
+            self.step(n + 2, tiled(threads, views, at, within=step))
         elif isinstance(step, TileStep):
             self.tile(step, views, lambda inner: self.step(n + 1, inner))
         elif isinstance(step, SplitStep):
@@ -139,7 +142,7 @@ class Emitter:
 
     def tile(self, step: TileStep, views: Views, body: Callable[[Views], None]) -> None:
         """The tiles of a step, each with ``body``."""
-        counts = {c.axis: ceil_div(c.stride or step.before.extent(c.axis), c.width) for c in step.cuts}
+        counts = {c.axis: count(step, c) for c in step.cuts}
         order = step.order
         if step.level is None:
             kind = ir.LoopKind.UNROLLED if step.unroll or _in_registers(views) else ir.LoopKind.SERIAL
@@ -179,8 +182,9 @@ class Emitter:
     def split(self, step: SplitStep, views: Views, body: Callable[[Views, ir.Expr], None]) -> None:
         """The parts of a sum, each with ``body``."""
         held, count = _sums_registers(step, views), self.count(step, views)
-        kind = ir.LoopKind.UNROLLED if held or (step.unroll and self.threads) else ir.LoopKind.SERIAL
-        hint = (static_size(count) or 0) if step.unroll and not self.threads else 0  # the C compiler unrolls
+        whole = step.unroll and not step.times
+        kind = ir.LoopKind.UNROLLED if held or (whole and self.threads) else ir.LoopKind.SERIAL
+        hint = (static_size(count) or 0) if whole and not self.threads else step.times  # the C compiler unrolls
         with self.b.loop("step" if self.threads else step.before.summed, count, kind, unroll=hint) as number:
             if isinstance(number, ir.Var):
                 self.ranges.bind(number, count)
@@ -249,7 +253,8 @@ class Emitter:
         """Registers for an operand, held as the steps say that use it."""
         shape, present = self.dims(spec, operand)
         owner = owner_of(steps, spec, operand) if self.threads else None
-        shared = any(isinstance(s, TileStep) and s.parts > 1 for s in self.tree.steps)
+        sums = operand.name == spec.accumulated
+        shared = sums and any(isinstance(s, TileStep) and s.parts > 1 for s in self.tree.steps)
         own = micro_kernel_of(self.tree)
         text = own is not None and own.written is not None  # it takes neighbouring registers, and in C addresses
         if owner is not None and (owner.num_workers == 1 or is_in_order(owner)) and not shared and not text:
@@ -357,8 +362,7 @@ class Emitter:
             x, y = (cast(v.buffer[v.element(at)], dtype) for v in (a, b))
             where = c.element(at)
             total = c.buffer[where]
-            fused = self.threads and dtype in (f32, f64)
-            self.b.store(c.buffer, where, apply("fma", x, y, total) if fused else total + x * y)
+            self.b.store(c.buffer, where, total + x * y)
 
     def held(self, spec: Spec, operand: Operand, view: OperandView, step: DoneStep) -> OperandView:
         """The operand; by way of a copy if it is computed, or ends: elements beyond the end are 0."""

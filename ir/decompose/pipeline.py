@@ -18,7 +18,7 @@ from taskmap.ir import nodes as ir
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import as_expr, index, static_size
 from taskmap.ir.decompose.barriers import Stages
-from taskmap.ir.decompose.copies import CopyEmitter
+from taskmap.ir.decompose.copies import CopyEmitter, clipping
 from taskmap.ir.decompose.ownership import copy_mapping, without_dims
 from taskmap.ir.decompose.refusal import refusal
 from taskmap.ir.decompose.steps import MoveStep, SplitStep, TileStep, Tree
@@ -104,7 +104,7 @@ def _ring(
 
     for number in range(stages - 1):
         fetch(index(number))
-    with b.loop("step", count) as step:
+    with b.loop("step", count, unroll=1) as step:
         b.invoke(wait, as_expr(stages - 2))
         if (static_size(count) or stages) >= stages:
             fetch(step + (stages - 1))
@@ -128,7 +128,7 @@ def _through_registers(
             _alike(e, s, parts[s.name], held[s.name])
 
     fetch(index(0))
-    with b.loop("step", count) as step:
+    with b.loop("step", count, unroll=1) as step:
         here = {s.name: _at_stage(e, placed[s.name], step, stages, 0) for s in ahead}
         for s in ahead:
             _alike(e, s, held[s.name], here[s.name])
@@ -154,4 +154,4 @@ def _alike(e: Steps, step: MoveStep, src: OperandView, dst: OperandView) -> None
     sizes = step.how.root.static_shape(step.how.root.operands[0])
     assert sizes is not None
     with e.b.when(True if owner.num_workers == e.threads else owner.num_workers > THREAD):
-        e.b.move(dst.region(sizes), src.region(sizes), clipped=src.is_clipped or dst.is_clipped)
+        e.b.move(dst.region(sizes), src.region(sizes), **clipping(src, dst))

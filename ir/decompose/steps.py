@@ -97,13 +97,15 @@ class TileStep(_Step):
 
 @dataclass(frozen=True, slots=True)
 class SplitStep(_Step):
-    """Parts of ``size`` along the axis of the sum."""
+    """Parts of ``size`` along the axis of the sum. times: as many parts at a time are unrolled; 0: all."""
 
     size: int
     unroll: bool = False
+    times: int = 0
 
     def __str__(self) -> str:
-        return f".split({self.size}){'.unroll()' if self.unroll else ''}"
+        unrolled = f".unroll({self.times or ''})" if self.unroll else ""
+        return f".split({self.size}){unrolled}"
 
 
 @dataclass(frozen=True, slots=True)

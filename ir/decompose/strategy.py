@@ -187,11 +187,15 @@ class Primitives:
 
     # Refinements of the step before
 
-    def unroll(self) -> Strategy:
-        """The loop of a ``tile`` in order, or of a ``split``, is unrolled; loops over registers always are."""
-        tree = self._tree()
-        step = checks.last(tree, (TileStep, SplitStep), "unroll()", "tile or split")
-        return tree._refined(replace(step, unroll=True))
+    def unroll(self, times: int = 0) -> Strategy:
+        """The loop of a ``tile`` in order, or of a ``split``, is unrolled; loops over registers always are. times: so
+        many parts of a split at a time, if the whole loop would be too long for the instruction cache."""
+        tree, word = self._tree(), f"unroll({times or ''})"
+        if not times:
+            return tree._refined(replace(checks.last(tree, (TileStep, SplitStep), word, "tile or split"), unroll=True))
+        step = checks.last(tree, SplitStep, word, "split")
+        checks.count(tree, times, 2, word)
+        return tree._refined(replace(step, unroll=True, times=times))
 
     def layout(self, order: str) -> Strategy:
         """The workers, or the loop, of a ``tile`` go through the tiles by "row" or by "column", one matrix of a batch

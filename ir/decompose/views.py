@@ -103,6 +103,12 @@ class OperandView:
         """True if elements of the part may lie beyond the end of global memory."""
         return self.buffer.scope is ir.Scope.GLOBAL and not self.is_exact
 
+    @property
+    def exact(self) -> tuple[int, ...]:
+        """The dimensions of the buffer along which no element of the part lies beyond the end."""
+        there = [v for v in self.axes if v is not None]
+        return (*range(len(self.lead)), *(len(self.lead) + d for d, v in enumerate(there) if v.exact))
+
     def is_box(self, shape: Sequence[int]) -> bool:
         """True if a part of ``shape`` is one rectangular region."""
         return all(v is None or not v.run or n <= v.run for v, n in zip(self.axes, shape, strict=True))
@@ -125,11 +131,14 @@ class OperandView:
 
 def tiled(
     step: TileStep, views: Mapping[str, OperandView], at: Mapping[str, ir.Expr], *, all_whole: bool = False,
-    ends: Mapping[str, ir.Expr] = MappingProxyType({}),
+    ends: Mapping[str, ir.Expr] = MappingProxyType({}), within: TileStep | None = None,
 ) -> dict[str, OperandView]:  # fmt: skip
     """The operands of one tile of a step. all_whole: no element of it lies beyond the end; ends: its sizes where it is
-    shortened instead."""
-    cuts = {c.axis: (c, at[c.axis], all_whole or divides(c, step.before.extent(c.axis))) for c in step.cuts}
+    shortened instead; within: its number ``at`` counts in all tiles of this step."""
+    whole = {c.axis: all_whole or divides(c, step.before.extent(c.axis)) for c in step.cuts}
+    if within is not None:
+        whole = {c.axis: whole[c.axis] and divides(c, within.before.extent(c.axis)) for c in within.cuts}
+    cuts = {c.axis: (c, at[c.axis], whole[c.axis]) for c in step.cuts}
     cuts |= {step.part.axis: (step.part, at[step.part.axis], True)} if step.part else {}
     return {name: view.tile(cuts).ending(ends) for name, view in views.items()}
 

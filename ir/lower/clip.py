@@ -5,7 +5,7 @@ A vector with all its elements inside is copied as a vector; at an edge its elem
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from taskmap.ir import nodes as ir
 from taskmap.ir.builder import Builder
@@ -45,8 +45,8 @@ def _inside(s: ir.Move, at: Offsets, e: ir.Expr) -> ir.Expr:
     test = as_expr(True)
     for r, indices in zip((s.dst, s.src), at(e), strict=True):
         if _ends(r):
-            for i, size in zip(indices, r.buffer.shape, strict=True):
-                test = test & (i < size)
+            for d, (i, size) in enumerate(zip(indices, r.buffer.shape, strict=True)):
+                test = test if d in s.exact else test & (i < size)
     return test
 
 
@@ -54,11 +54,11 @@ def _ends(r: ir.Region) -> bool:
     return r.buffer.scope is ir.Scope.GLOBAL
 
 
-def clipped_source(r: ir.Region, bytes: int) -> tuple[ir.Region, ir.Expr]:
+def clipped_source(r: ir.Region, bytes: int, exact: Collection[int]) -> tuple[ir.Region, ir.Expr]:
     """The source of an asynchronous copy, with a valid address in any case, and the number of bytes to read: all or 0.
-    A chunk is never partly inside."""
+    A chunk is never partly inside, and never outside along the dimensions ``exact``."""
     test, start = as_expr(True), []
-    for i, size, extent in zip(r.start, r.buffer.shape, r.shape, strict=True):
-        test = test & (i < size)
-        start.append(minimum(i, index(size) - extent))
+    for d, (i, size, extent) in enumerate(zip(r.start, r.buffer.shape, r.shape, strict=True)):
+        test = test if d in exact else test & (i < size)
+        start.append(i if d in exact else minimum(i, index(size) - extent))
     return ir.Region(r.buffer, tuple(start), r.shape), select(test, const(bytes, i32), const(0, i32))

@@ -119,7 +119,7 @@ class _Lowering:
             extents = [count if long and d == long[-1] else 1 for d in range(len(s.dst.shape))]
             to, source = _part(s.dst, starts, extents), _part_like(s.src, s.dst, starts, count, long)
             if s.clipped:
-                b.invoke(instruction, to, *clipped_source(source, count * size))
+                b.invoke(instruction, to, *clipped_source(source, count * size, s.exact))
             else:
                 b.invoke(instruction, to, source)
             return
@@ -189,32 +189,36 @@ class _Lowering:
                 hint="Move the whole tile, or loop over owner.on(thread).",
             )
         b = Builder(s.source)
-        lanes, outer = self.neighbours(s, held, owner)
+        lanes, along, outer = self.neighbours(s, held, owner)
         names = [f"i{d}" for d in range(len(owner.task_shape))]
         with b.mapped(names, outer, self.worker(owner.num_workers)) as at:
-            last = len(at) - 1
-            offsets: dict[int, ir.Expr] = dict(enumerate((*at[:-1], at[-1] * lanes)))
+            offsets: dict[int, ir.Expr] = {d: i * lanes if d == along else i for d, i in enumerate(at)}
             if held is not s.dst:
                 places = _renamed(held, s.dst, {d: index(d) for d in offsets})
-                last = next((d for d, was in places.items() if was == index(last)), -1)
+                along = next((d for d, was in places.items() if was == index(along)), -1)
                 offsets = _renamed(held, s.dst, offsets)
-            self.vector(b, s, offsets, last if last in offsets else None, lanes)
+            self.vector(b, s, offsets, along if along in offsets else None, lanes)
         return b.body()
 
-    def neighbours(self, s: ir.Move, held: ir.Region, owner: TaskMapping) -> tuple[int, TaskMapping]:
-        """The number of elements contiguous both in a thread and in memory, and the owner of such vectors."""
+    def neighbours(self, s: ir.Move, held: ir.Region, owner: TaskMapping) -> tuple[int, int, TaskMapping]:
+        """The number of elements contiguous both in a thread and in memory, the dimension along which they are, and the
+        owner of such vectors."""
         other = s.src if held is s.dst else s.dst
         size = max(s.dst.buffer.dtype.bytes, s.src.buffer.dtype.bytes)
+        last = len(owner.task_shape) - 1
+        there = _renamed(held, other, {d: index(d) for d in range(last + 1)})
+        found = {int(constant_value(d) or 0): t for t, d in there.items() if static_size(other.shape[t]) != 1}
         lanes = _WIDEST // size
-        ones = [1] * (len(owner.task_shape) - 1)
-        long = [d for d, n in enumerate(other.shape) if static_size(n) != 1]
         while lanes > 1:
-            outer = quotient(owner, repeat(*ones, lanes))
-            if outer is not None and long and (_owner(other) is not None or not torn(other, long[-1], lanes)):
-                if _owner(other) is None or quotient(_owner(other), repeat(*ones, lanes)):
-                    return lanes, outer
+            for dim in sorted(found, reverse=True):
+                vector = repeat(*(lanes if d == dim else 1 for d in range(last + 1)))
+                outer, by = quotient(owner, vector), _owner(other)
+                if outer is None or (by is None and torn(other, found[dim], lanes)):
+                    continue
+                if by is None or quotient(by, vector):
+                    return lanes, dim, outer
             lanes //= 2
-        return 1, owner
+        return 1, last, owner
 
     def matrices(self, s: ir.Move, held: ir.Region, owner: TaskMapping) -> ir.Body | None:
         """ldmatrix or stmatrix, one tile of matrices after another; None if they do not apply."""

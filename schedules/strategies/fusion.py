@@ -17,6 +17,7 @@ from taskmap.ir.algebra.quotient import quotient
 from taskmap.ir.analysis.simplify import Simplifier
 from taskmap.ir.builder import Builder, region
 from taskmap.ir.construct import as_expr, as_index, const, index, static_size
+from taskmap.ir.lower.flatten import strides_of
 from taskmap.ir.nodes import (
     Body,
     Buffer,
@@ -32,6 +33,7 @@ from taskmap.ir.nodes import (
     Scope,
     Stmt,
     Store,
+    Var,
 )
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
@@ -123,6 +125,17 @@ class _Copy:
         return self.move.src if self.move.src.buffer in self.f.reads else self.move.dst
 
     @property
+    def long(self) -> list[int]:
+        """The dimensions of the outer side that are longer than 1."""
+        return [d for d, n in enumerate(self.outer.shape) if static_size(n) != 1]
+
+    @property
+    def along(self) -> int:
+        """Of these dimensions, the one along which elements are neighbours in memory; the last, if nobody says so."""
+        steps = strides_of(self.outer.buffer)
+        return next((i for i, d in enumerate(self.long) if static_size(steps[d]) == 1), len(self.long) - 1)
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """The sizes of the tile's dimensions that are longer than 1."""
         sizes = [static_size(n) for n in self.tile.shape]
@@ -150,44 +163,51 @@ class _Copy:
 
     def held(self, owner: TaskMapping) -> None:
         """The elements that each thread holds."""
-        lanes, vectors = _WIDEST // self.tile.buffer.dtype.bytes, None
-        ones = [1] * (len(owner.task_shape) - 1)
-        while vectors is None and lanes > 1:
-            vectors = quotient(owner, repeat(*ones, lanes))
-            lanes = lanes if vectors is not None else lanes // 2
-        vectors = vectors or owner
+        vectors, lanes = owner, _WIDEST // self.tile.buffer.dtype.bytes
+        long = [d for d, n in enumerate(owner.task_shape) if n != 1]
+        while lanes > 1:
+            shape = [lanes if long and d == long[self.along] else 1 for d in range(len(owner.task_shape))]
+            found = quotient(owner, repeat(*shape)) if long and self.is_aligned(lanes) else None
+            if found is not None:
+                vectors = found
+                break
+            lanes //= 2
         with self.b.mapped([f"i{d}" for d in range(len(owner.task_shape))], vectors, self.worker(owner)) as at:
             self.bind(at, vectors.task_shape)
-            long = [i * (lanes if d == len(at) - 1 else 1) for d, i in enumerate(at) if owner.task_shape[d] != 1]
-            self.vector(long, lanes if owner.task_shape[-1] != 1 else 1)
+            self.vector([at[d] * (lanes if d == long[self.along] else 1) for d in long], lanes)
 
     def worker(self, mapping: TaskMapping) -> Expr:
         return THREAD if mapping.num_workers >= self.threads else THREAD % mapping.num_workers
 
     def rows(self, starts: Sequence[Expr], sizes: Sequence[int], kind: LoopKind) -> None:
-        """A rectangle of one worker, row by row, in vectors."""
+        """A rectangle of one worker, line by line, in vectors."""
         if not sizes:
             self.vector([], 1)
             return
-        with self.b.grid([f"e{d}" for d in range(len(sizes) - 1)], sizes[:-1], kind) as outer:
-            self.bind(outer, sizes[:-1])
-            first = [start + i for start, i in zip(starts, outer, strict=False)]
+        along = self.along
+        others = [d for d in range(len(sizes)) if d != along]
+        with self.b.grid([f"e{d}" for d in others], [sizes[d] for d in others], kind) as outer:
+            self.bind(outer, [sizes[d] for d in others])
+            first = list(starts)
+            for d, i in zip(others, outer, strict=True):
+                first[d] = starts[d] + i
             size, target = self.tile.buffer.dtype.bytes, self.f.target
             begin, lanes = 0, target.lanes(size) if target.kind == "cpu" else _WIDEST // size
-            while begin < sizes[-1]:
-                count = (sizes[-1] - begin) // lanes
+            while begin < sizes[along]:
+                count = (sizes[along] - begin) // lanes
                 if count:
                     with self.b.loop("v", count, kind) as v:
                         self.bind([v], [count])
-                        self.vector([*first, starts[-1] + v * lanes + begin], lanes)
+                        first[along] = starts[along] + v * lanes + begin
+                        self.vector(first, lanes)
                 begin, lanes = begin + count * lanes, lanes // 2
 
     def vector(self, starts: Sequence[Expr], lanes: int) -> None:
-        """``lanes`` neighbours along the last dimension, tested together, and one by one at an edge."""
-        b = self.b
+        """``lanes`` neighbours in memory, tested together, and one by one at an edge."""
+        b, along = self.b, self.along
 
         def at(lane: Expr) -> list[Expr]:
-            return [*starts[:-1], starts[-1] + lane] if starts else []
+            return [start + lane if d == along else start for d, start in enumerate(starts)]
 
         whole = self.is_whole(at(index(0)), lanes)
         with b.when(self.inside(at(index(0 if whole else lanes - 1)))), b.loop("lane", lanes, LoopKind.VECTOR) as lane:
@@ -210,17 +230,21 @@ class _Copy:
         """True if none of ``lanes`` neighbours, from these offsets on, lies beyond the end alone."""
         if lanes == 1 or not self.move.clipped:
             return True
-        d = max(d for d, n in enumerate(self.outer.shape) if static_size(n) != 1)
+        d = self.long[self.along]
         size = static_size(self.outer.buffer.shape[d])
         terms = self.simplifier.poly(_place(self.outer, first)[d])
         return size is not None and size % lanes == 0 and all(c % lanes == 0 for c in terms.values())
+
+    def is_aligned(self, lanes: int) -> bool:
+        """True if a vector of ``lanes`` that begins at a multiple of them is whole. On a CPU, others are tested."""
+        return not self.threads or self.is_whole([Var("i") * lanes for _ in self.long], lanes)
 
     def inside(self, offsets: Sequence[Expr]) -> Expr:
         """True if an element lies within the operand."""
         test = as_expr(True)
         if self.move.clipped:
-            for i, n in zip(_place(self.outer, offsets), self.outer.buffer.shape, strict=True):
-                test = test & self.simplifier(i < index(n))
+            for d, (i, n) in enumerate(zip(_place(self.outer, offsets), self.outer.buffer.shape, strict=True)):
+                test = test if d in self.move.exact else test & self.simplifier(i < index(n))
         return test
 
     def element(self, offsets: Sequence[Expr]) -> None:

@@ -3,6 +3,7 @@
 In reading order:
 
     grid         the tiles of blocks
+    tiles        the numbers of the tiles of threads
     sums         the sums that workers share
     multicast    blocks of a cluster that fetch for each other
 

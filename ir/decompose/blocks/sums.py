@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from taskmap.ir import nodes as ir
-from taskmap.ir.algebra.mapping import TaskMapping
+from taskmap.ir.algebra.mapping import TaskMapping, repeat
+from taskmap.ir.algebra.quotient import quotient
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import as_expr, ceil_div, const, eq, index, load, maximum, minimum, static_size
 from taskmap.ir.decompose.blocks.grid import Grid
@@ -23,6 +24,11 @@ from taskmap.ir.decompose.views import OperandView
 from taskmap.ir.last_block import arrive, reset
 from taskmap.ir.types import i32
 from taskmap.ir.workers import THREAD
+
+_WIDEST = 4
+"""Neighbours that a thread adds at once."""
+_AT_ONCE = 128
+"""Bytes of parts that a thread requests before it adds the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,17 +129,22 @@ class SharedReduction:
         with b.when(last):
             with b.when(mine):
                 self.each(owner, lambda at: b.store(held, at, const(0, held.dtype)))
-                with b.loop("part", outer.parts) as part:
+                mine_bytes = owner.num_slots * held.dtype.bytes
+                with b.loop("part", outer.parts, unroll=max(1, _AT_ONCE // mine_bytes)) as part:
                     self.each(owner, lambda at: b.store(held, at, held[at] + load(partials, (part, grid.tile, *at))))
             yield
             with b.when(first):
                 reset(b, arrived, grid.tile)
 
     def each(self, owner: TaskMapping, body: Callable[[tuple[ir.Expr, ...]], None]) -> None:
-        """``body`` for each element that a thread holds."""
+        """``body`` for each element that a thread holds, in vectors of neighbours of a row."""
+        lanes, ones = _WIDEST, [1] * (len(owner.task_shape) - 1)
+        while (vectors := quotient(owner, repeat(*ones, lanes))) is None:
+            lanes //= 2
         names = [f"i{d}" for d in range(len(owner.task_shape))]
-        with self.b.mapped(names, owner, THREAD % owner.num_workers) as at:
-            body(at)
+        worker, kind = THREAD % owner.num_workers, ir.LoopKind.VECTOR
+        with self.b.mapped(names, vectors, worker) as (*at, last), self.b.loop("v", lanes, kind) as v:
+            body((*at, last * lanes + v))
 
 
 def _is_part(part: int, owner: TaskMapping) -> ir.Expr:

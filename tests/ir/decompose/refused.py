@@ -263,6 +263,14 @@ def unroll_without_a_loop() -> None:
     block().unroll()
 
 
+def unroll_of_one_part() -> None:
+    threads().split(1).unroll(1)
+
+
+def unroll_of_tiles_by_parts() -> None:
+    threads().split(1).tile(2, 2).unroll(2)
+
+
 def no_order() -> None:
     MatMul(M, N, K).tile(64, 64).to(BLOCK).layout("diagonal")
 

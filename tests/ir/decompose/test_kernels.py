@@ -38,6 +38,7 @@ from taskmap.ir.target import cpu_target, gpu_named
 from taskmap.ir.types import f16, f32, f64, i32
 from taskmap.ir.verify.rules import verify
 from taskmap.ir.visit import walk_stmts
+from tests.schedules.cuda_running import source_of
 
 M, N, K = dim("m"), dim("n"), dim("k")
 NUMPY = {"f16": "float16", "f32": "float32", "f64": "float64", "i32": "int32"}
@@ -262,6 +263,51 @@ def test_barriers_are_derived() -> None:
     assert count(simt(MatMul(16, 16, 4))) == 1
     direct = MatMul(32, 32, 32).tile(16, 16).to(BLOCK).accumulate_in(REGISTER).split(1).tile(2, 2).to(THREAD)
     assert count(direct.tile(1, 1).done()) == 0
+
+
+def test_split_unrolled_in_parts() -> None:
+    """Some parts at a time, or all: the loop over 16 parts remains, and that over stages is left as it is."""
+    block = MatMul(32, 32, 32).tile(16, 16).to(BLOCK).accumulate_in(REGISTER)
+    stages = block.split(16).move("a", SHARED).prefetch(2).move("b", SHARED).prefetch(2).tile(2, 2).to(THREAD).split(1)
+    tree = stages.unroll(4).tile(1, 1).done()
+    assert ".split(1).unroll(4)" in str(tree)
+    outer, inner = (s for s in walk_stmts(tree.kernel().body) if isinstance(s, For) and s.var.name == "step")
+    assert (outer.unroll, inner.unroll, inner.kind) == (1, 4, LoopKind.SERIAL)
+    multiply(stages.unroll(4).tile(1, 1).done(), (32, 32, 32))
+
+
+def test_edges_are_tested_where_tiles_end_beyond() -> None:
+    """Only rows: columns and the sum are multiples of the tiles', whose numbers nothing bounds in groups."""
+    tree = simt_of(MatMul(33, 64, 32).tile(16, 16).to(BLOCK).group(2))
+    clipped = [s for s in walk_stmts(tree.kernel().body) if isinstance(s, Move) and s.clipped]
+    assert [s.exact for s in clipped] == [(1,), (1,)]  # a and c; b ends nowhere
+    source = source_of(tree.kernel()).text
+    assert "< 33" in source
+    assert "< 64" not in source
+    assert "< 32" not in source
+    multiply(tree, (33, 64, 32))
+
+
+def test_columns_are_moved_in_vectors() -> None:
+    """Registers that hold a part of a column move it to shared memory with one instruction, where columns lie there."""
+    tree = (
+        MatMul(64, 64, 64).tile(32, 32).to(BLOCK).accumulate_in(REGISTER).split(8)
+        .move("a", SHARED, by=spatial(8, 8)).storage("column").pad(4).prefetch(2).move("b", SHARED).prefetch(2)
+        .tile(8, 2).to(THREAD).split(1).tile(1, 1).done()
+    )  # fmt: skip
+    assert "tm_store(a_shared" in source_of(tree.kernel()).text
+    multiply(tree, (64, 64, 64))
+
+
+def test_threads_of_warps_have_one_number() -> None:
+    tree = (
+        MatMul(64, 64, 8).tile(64, 64).to(BLOCK).accumulate_in(REGISTER)
+        .tile(32, 32).to(WARP).layout("column").tile((2, 16), (4, 16)).to(THREAD).split(1).tile(1, 1).done()
+    )  # fmt: skip
+    text = print_kernel(tree.kernel())
+    assert "thread_m = thread // 32 % 2 * 16 + thread // 4 % 8" in text, text
+    assert "thread_n = thread // 32 // 2 * 8 + thread % 4" in text, text
+    multiply(tree, (64, 64, 8))
 
 
 def test_copies_as_kernels() -> None:

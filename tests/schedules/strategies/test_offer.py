@@ -12,6 +12,7 @@ from examples.strategies.cpu_outer_product import cpu_outer_product
 from taskmap.decompose import BLOCK, CORE, LANES, LOCAL, REGISTER, SHARED, THREAD, WARP, MatMul, Strategy, dim
 from taskmap.graph.nodes import Node
 from taskmap.graph.ops import activations, arithmetic, matmul, views
+from taskmap.ir import spatial
 from taskmap.ir.analysis.key import kernel_key
 from taskmap.ir.errors import InputError, ScheduleError
 from taskmap.ir.lower.pipeline import lower
@@ -118,6 +119,28 @@ def test_what_comes_before_and_after_is_fused(strategy: Callable[..., Strategy],
     y = matmul.mm(activations.relu(arithmetic.mul(a, 2.0)), arithmetic.add(w, tensor(n)))
     y = activations.gelu(arithmetic.add(y, tensor(n)))
     check(strategy, case_of(fused([arithmetic.add(y, tensor(m, n)), y])))
+
+
+def test_operands_computed_along_columns() -> None:
+    """Neighbours in memory are computed in vectors, which a mapping gives to threads."""
+
+    def by_columns(m: Dim, n: Dim, k: Dim) -> Strategy:
+        tree = MatMul(m, n, k).tile(16, 16).to(BLOCK).accumulate_in(REGISTER).split(8)
+        tree = tree.move("a", SHARED, by=spatial(4, 8)).storage("column").pad(4).move("b", SHARED)
+        return tree.tile(2, 4).to(THREAD).split(1).tile(1, 1).done()
+
+    for rows in (32, 34):
+        a = views.permute(activations.relu(tensor(16, rows)), (1, 0))
+        text = source_of(check(by_columns, case_of(fused([matmul.mm(a, tensor(16, 24))])))).text
+        assert ("tm_load<4>(in0" in text) == (rows == 32)
+
+
+def test_elements_at_an_edge_are_computed_once() -> None:
+    """Vectors that would end beyond it are no vectors: there is no second copy of the epilogue, for single elements."""
+    for columns in (24, 21):
+        y = activations.gelu(matmul.mm(tensor(19, 8), tensor(8, columns)))
+        text = source_of(check(through_shared, case_of(fused([y])))).text
+        assert text.count("out0[") + text.count("tm_store(out0") == 1
 
 
 @pytest.mark.parametrize("strategy", [through_shared, in_a_ring, cpu_outer_product])

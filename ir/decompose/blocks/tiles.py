@@ -1,0 +1,40 @@
+"""The numbers of the tiles of threads."""
+
+from __future__ import annotations
+
+from taskmap.ir import nodes as ir
+from taskmap.ir.builder import Builder
+from taskmap.ir.construct import ceil_div, static_size
+from taskmap.ir.decompose.blocks.grid import unravel
+from taskmap.ir.decompose.levels import Level
+from taskmap.ir.decompose.steps import Cut, Step, TileStep
+from taskmap.ir.workers import THREAD
+
+
+def count(step: TileStep, cut: Cut) -> ir.Dim:
+    """The number of tiles along an axis."""
+    return ceil_div(cut.stride or step.before.extent(cut.axis), cut.width)
+
+
+def threads_of(warps: TileStep, step: Step) -> TileStep | None:
+    """The step after one that gives tiles to warps, if it divides each of them among a warp's threads in whole parts;
+    else None."""
+    if warps.level is not Level.WARP or not isinstance(step, TileStep) or step.level is not Level.THREAD:
+        return None
+    pairs = list(zip(warps.cuts, step.cuts, strict=True))
+    whole = all(not w.stride and w.width % (t.stride or t.width) == 0 for w, t in pairs)
+    return step if whole and warps.part is None and step.part is None else None
+
+
+def numbers_of_threads(b: Builder, warps: TileStep, threads: TileStep, warp: ir.Expr) -> dict[str, ir.Expr]:
+    """The number of a thread's tile along each axis of the tile that ``warps`` divides, so that an address takes one
+    product. warp: the warp's number."""
+    of = unravel(warp, {c.axis: count(warps, c) for c in warps.cuts}, warps.order)
+    widths, own = {c.axis: c.width for c in warps.cuts}, {c.axis: c for c in threads.cuts}
+    at: dict[str, ir.Expr] = {}
+    step = 1
+    for axis in reversed(threads.order):
+        lanes = static_size(count(threads, own[axis])) or 1
+        at[axis] = b.let(f"thread_{axis}", of[axis] * (widths[axis] // own[axis].width) + THREAD // step % lanes)
+        step *= lanes
+    return at
