@@ -16,6 +16,7 @@ from torch._dynamo.backends.common import aot_autograd
 from taskmap.compile.aten import compile_aten
 from taskmap.compile.partition import partition
 from taskmap.compile.recurrent_layers import keep_layers
+from taskmap.compile.recurrent_tracing import RecurrentTracing
 from taskmap.compile.session import Session, new_session
 from taskmap.graph.importers.torch.decompositions import decompositions
 from taskmap.options import Options
@@ -34,6 +35,7 @@ def compile_fx(
     ``mode`` and ``options`` are those given to torch.compile; see taskmap.Options. Raises InvalidOptionError for an
     invalid one, and a TaskmapError that says what, where and why when compiling fails.
     """
+    RECURRENT.register()
     session = new_session(Options.from_user(mode, options), device_of(gm, example_inputs))
     return compile_captured(gm, example_inputs, session)
 
@@ -70,3 +72,7 @@ def _as_called(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> list[
 
 def _compiler(kind: str, session: Session, freeze: bool = False) -> Callable[..., Any]:
     return partial(compile_aten, kind=kind, session=session, freeze=freeze)
+
+
+RECURRENT = RecurrentTracing(compile_fx)
+RECURRENT.register()  # the backend is loaded before the first frame is traced

@@ -1,4 +1,4 @@
-"""torch.nn.LSTM, GRU and RNN under torch.compile, when Dynamo is set to trace them (``config.allow_rnn``).
+"""torch.nn.LSTM, GRU and RNN under torch.compile, where Dynamo traces them (see recurrent_tracing.py).
 
 PyTorch's own decompositions unroll every time step, so that the graph grows with the sequence length. Here each layer
 stays one operator: the importer turns it into a loop, and PyTorch computes its gradient from the layer's inputs.
@@ -36,6 +36,8 @@ def keep_layers(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> None:
 def recurrent_layers(kind: str, trained: bool, *args: Any, **kwargs: Any) -> Any:
     """The call, layer by layer; a layer that is not supported runs as in PyTorch."""
     if not _is_plain(kind, args, kwargs):
+        if not trained and _has_projections(kind, args, kwargs):
+            return _projected(*args)
         return _taken_apart(kind, trained, *args, **kwargs)
     x, hx, params, biased, layers, dropout, train, bidirectional, batch_first = args
     states = list(hx) if kind == "lstm" else [hx]
@@ -51,6 +53,13 @@ def recurrent_layers(kind: str, trained: bool, *args: Any, **kwargs: Any) -> Any
         last.append(ends)
     results = [ends[0] if layers == 1 else torch.cat(ends) for ends in zip(*last, strict=True)]
     return (x.transpose(0, 1) if batch_first else x, *results)
+
+
+def _projected(x: Tensor, *args: Any) -> tuple[Tensor, ...]:
+    *rest, batch_first = args
+    x = x.transpose(0, 1) if batch_first else x
+    every, *last = torch.ops.taskmap.projected_lstm(x, *rest[:4], rest[-1])
+    return (every.transpose(0, 1) if batch_first else every, *last)
 
 
 def _taken_apart(kind: str, trained: bool, *args: Any, **kwargs: Any) -> Any:
@@ -69,14 +78,36 @@ def _taken_apart(kind: str, trained: bool, *args: Any, **kwargs: Any) -> Any:
 
 def _is_plain(kind: str, args: Sequence[Any], kwargs: Any) -> bool:
     """True for a call with sequences of one length, without projections, in one type, and without other observers."""
-    if kwargs or len(args) != _ARGUMENTS or not isinstance(args[3], bool) or not isinstance(args[8], bool):
+    if kwargs or not _has_one_length(args):
         return False
-    x, hx, params, biased, layers, _, _, bidirectional, _ = args
+    _, hx, params, biased, layers, _, _, bidirectional, _ = args
     states = list(hx) if kind == "lstm" else [hx]
     hidden = states[0].shape[-1]
     if len(params) != layers * (2 if bidirectional else 1) * (4 if biased else 2) or states[-1].shape[-1] != hidden:
         return False
-    tensors = [x, *states, *params]
+    return _is_uniform([args[0], *states, *params])
+
+
+def _has_one_length(args: Sequence[Any]) -> bool:
+    return len(args) == _ARGUMENTS and isinstance(args[3], bool) and isinstance(args[8], bool)
+
+
+def _has_projections(kind: str, args: Sequence[Any], kwargs: Any) -> bool:
+    """True for an LSTM whose outputs are projections of its states, without dropout, otherwise plain."""
+    if kwargs or kind != "lstm" or not _has_one_length(args):
+        return False
+    x, hx, params, biased, layers, dropout, train, bidirectional, _ = args
+    each = 5 if biased else 3
+    return (
+        len(params) == layers * (2 if bidirectional else 1) * each
+        and not (dropout and train)
+        and _is_uniform([x, *hx, *params])
+    )
+
+
+def _is_uniform(tensors: Sequence[Tensor]) -> bool:
+    """True for tensors of one type and device, none of them empty, and without observers."""
+    x = tensors[0]
     return (
         x.dtype.is_floating_point
         and all(t.dtype == x.dtype and t.device == x.device for t in tensors)
@@ -105,6 +136,23 @@ def recurrent(kind: str, x: Tensor, states: list[Tensor], weights: list[Tensor],
 def _(kind: str, x: Tensor, states: list[Tensor], weights: list[Tensor], biased: bool) -> list[Tensor]:
     directions, _, hidden = states[0].shape
     return [x.new_empty((x.shape[0], x.shape[1], directions * hidden)), *(x.new_empty(s.shape) for s in states)]
+
+
+@torch.library.custom_op("taskmap::projected_lstm", mutates_args=())
+def projected_lstm(
+    x: Tensor, hx: list[Tensor], params: list[Tensor], biased: bool, layers: int, bidirectional: bool
+) -> list[Tensor]:
+    """An LSTM with projections as PyTorch runs it, steps first; its decomposition would unroll them."""
+    made = torch.lstm(x, hx, params, biased, layers, 0.0, False, bidirectional, False)
+    return [t.contiguous() for t in made]
+
+
+@projected_lstm.register_fake
+def _(
+    x: Tensor, hx: list[Tensor], params: list[Tensor], biased: bool, layers: int, bidirectional: bool
+) -> list[Tensor]:
+    width = hx[0].shape[-1] * (2 if bidirectional else 1)
+    return [x.new_empty((x.shape[0], x.shape[1], width)), *(x.new_empty(s.shape) for s in hx)]
 
 
 @torch.library.custom_op("taskmap::recurrent_backward", mutates_args=())

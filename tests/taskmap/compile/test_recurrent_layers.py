@@ -92,12 +92,20 @@ def test_dropout_between_layers() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:LSTM with projections")  # PyTorch's own, once in a process
-def test_projections_and_packed_sequences_stay_as_they_are() -> None:
-    layer = torch.nn.LSTM(4, 6, proj_size=3).eval()
+@pytest.mark.parametrize("options", [{}, {"num_layers": 2, "bidirectional": True, "batch_first": True, "bias": False}])
+def test_projections_stay_one_operator(options: dict[str, Any]) -> None:
+    layer = torch.nn.LSTM(4, 6, proj_size=3, **options).eval()
+    x = torch.randn(3, 2, 4)
+    before = metrics()
+    with torch.no_grad():
+        compiled: Any = torch.compile(layer, backend="taskmap")
+        agree(compiled(x), layer(x))
+    assert since(before).externs == 1
+
+
+def test_packed_sequences_stay_as_they_are() -> None:
     packed = torch.nn.utils.rnn.pack_padded_sequence(torch.randn(5, 2, 4), [5, 3])
     plain = torch.nn.GRU(4, 6).eval()
     with torch.no_grad():
-        x = torch.randn(3, 2, 4)
-        agree(torch.compile(layer, backend="taskmap")(x), layer(x))
         got, want = torch.compile(plain, backend="taskmap")(packed), plain(packed)
     torch.testing.assert_close(got[0].data, want[0].data)
