@@ -127,6 +127,19 @@ def test_an_infinity_is_right_where_float64_is_beyond_the_type(monkeypatch: pyte
     assert check(program, "cpu").kind == "value"
 
 
+def test_the_first_term_beyond_the_type_gives_a_sum_of_products_its_sign(monkeypatch: pytest.MonkeyPatch) -> None:
+    """(+inf) + (-inf) in eager; a fused multiply-add keeps the infinity, whatever is subtracted from it."""
+    large = Input("x0", "torch.tensor([[1e20, -1e30]])")
+    program = Program(
+        7, (large,), ("v0 = x0 * torch.tensor([[1.0, -1.0]])", "v1 = torch.mm(x0, v0.t())"), ("v1",), ((3, 4, 5),)
+    )
+    assert program.functions()[1](*program.functions()[0](3, 4, 5))[0].isnan().all()
+    monkeypatch.setattr(checking, "_taskmap", lambda f, p, t: lambda x: (torch.full((1, 1), torch.inf),))
+    assert check(program, "cpu").kind == "rounding"
+    monkeypatch.setattr(checking, "_taskmap", lambda f, p, t: lambda x: (torch.full((1, 1), 3.0),))
+    assert check(program, "cpu").kind == "value"
+
+
 def test_a_constant_in_f32_of_a_kernel_in_f64_is_pytorchs_own(monkeypatch: pytest.MonkeyPatch) -> None:
     program = Program(7, (EXACT,), ("v0 = F.hardsigmoid(x0)",), ("v0",), ((3, 4, 5),), grad=True)
     monkeypatch.setattr(checking, "_taskmap", lambda f, p, t: lambda x: ((x + 3).clamp(0, 6) / 6,))

@@ -112,6 +112,8 @@ DEFINED: Rules = {
     aten.var_mean.correction: _var_mean,
     **{op: decomposition_table[op] for op in PIECEWISE},
 }
+PRODUCTS = (" @ ", "mm(", "matmul(", "mv(", "dot(", "einsum(", "linear(", "conv", "attention(")
+"""Parts of programs that compute sums of products."""
 BY_PLACE = (
     "layer_norm",
     "group_norm",
