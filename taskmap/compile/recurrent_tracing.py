@@ -39,7 +39,7 @@ class RecurrentTracing:
         """Dynamo is about to trace a frame."""
         if torch.is_grad_enabled() or any(torch.is_autocast_enabled(d) for d in ("cpu", "cuda")):
             return
-        if _traced_for() is self._backend:
+        if hasattr(_config, "allow_rnn") and _traced_for() is self._backend:
             self._before = _config.allow_rnn
             _config.allow_rnn = True
 

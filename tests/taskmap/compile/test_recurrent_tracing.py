@@ -98,3 +98,14 @@ def test_a_reset_is_made_good_by_the_next_compilation() -> None:
     x = torch.randn(5, 2, 4)
     with torch.no_grad():
         torch.testing.assert_close(compiled(x), module(x))
+
+
+def test_a_version_without_the_setting_compiles_the_rest() -> None:
+    before = torch._dynamo.config.allow_rnn
+    del torch._dynamo.config.allow_rnn
+    try:
+        with torch.no_grad():
+            result = torch.compile(torch.sin, backend="taskmap")(torch.zeros(3))
+        torch.testing.assert_close(result, torch.zeros(3))
+    finally:
+        torch._dynamo.config.allow_rnn = before

@@ -64,8 +64,15 @@ def test_a_literal_in_a_decomposition(dynamic: bool, corners: bool) -> None:
         torch.testing.assert_close(compiled(x), crop(x))
 
 
-def test_recurrent_layers_one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch._dynamo.config, "allow_rnn", True)
+@pytest.fixture
+def traced_layers() -> Iterator[None]:
+    """Dynamo traces recurrent layers, in training too."""
+    with torch._dynamo.config.patch(allow_rnn=True):
+        yield
+
+
+@pytest.mark.usefixtures("traced_layers")
+def test_recurrent_layers_one_after_another() -> None:
     kinds: list[tuple[Callable[..., torch.nn.Module], dict[str, Any]]] = [
         (torch.nn.LSTM, {}),
         (torch.nn.LSTM, {"num_layers": 2, "bidirectional": True}),
