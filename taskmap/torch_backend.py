@@ -35,13 +35,13 @@ def compile_fx(
     ``mode`` and ``options`` are those given to torch.compile; see taskmap.Options. Raises InvalidOptionError for an
     invalid one, and a TaskmapError that says what, where and why when compiling fails.
     """
-    RECURRENT.register()
     session = new_session(Options.from_user(mode, options), device_of(gm, example_inputs))
     return compile_captured(gm, example_inputs, session)
 
 
 def compile_captured(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], session: Session) -> Callable[..., Any]:
     """As compile_fx, with parsed options; reports read ``session.record`` afterwards."""
+    RECURRENT.register()
     freeze = session.options.freeze and not any(
         # An inference tensor has no version counter, so changes to it would go unnoticed.
         isinstance(x, torch.Tensor) and x.is_inference()
@@ -74,5 +74,5 @@ def _compiler(kind: str, session: Session, freeze: bool = False) -> Callable[...
     return partial(compile_aten, kind=kind, session=session, freeze=freeze)
 
 
-RECURRENT = RecurrentTracing(compile_fx)
+RECURRENT = RecurrentTracing(compile_fx, compile_captured)
 RECURRENT.register()  # the backend is loaded before the first frame is traced

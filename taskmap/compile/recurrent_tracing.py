@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,11 +23,12 @@ _TRACER = ("torch._dynamo.convert_frame", "_compile", "compiler_fn")
 
 
 class RecurrentTracing:
-    """The setting for ``backend``, the function that torch.compile calls. Dynamo's caches are cleared together with
-    its callbacks (torch.compiler.reset), so ``register`` is called again by every compilation."""
+    """The setting for ``backends``, functions that torch.compile calls, or what stands for them: partial functions and
+    wrappers. Dynamo's callbacks are cleared together with its caches (torch.compiler.reset), so ``register`` is called
+    again by every compilation."""
 
-    def __init__(self, backend: Callable[..., Any]) -> None:
-        self._backend = backend
+    def __init__(self, *backends: Callable[..., Any]) -> None:
+        self._backends = backends
         self._before: bool | None = None
 
     def register(self) -> None:
@@ -39,7 +41,7 @@ class RecurrentTracing:
         """Dynamo is about to trace a frame."""
         if torch.is_grad_enabled() or any(torch.is_autocast_enabled(d) for d in ("cpu", "cuda")):
             return
-        if hasattr(_config, "allow_rnn") and _traced_for() is self._backend:
+        if hasattr(_config, "allow_rnn") and _traced_for() in self._backends:
             self._before = _config.allow_rnn
             _config.allow_rnn = True
 
@@ -57,5 +59,7 @@ def _traced_for() -> object:
         if frame.f_code.co_name == function and frame.f_globals.get("__name__") == module:
             compiler = frame.f_locals.get(argument)
             backend = compiler and innermost_backend(compiler)
-            return getattr(backend, "compiler_fn", backend)  # inside what torch.compile wraps around it
+            backend = getattr(backend, "compiler_fn", backend)  # inside what torch.compile wraps around it
+            backend = getattr(backend, "__wrapped__", backend)
+            return backend.func if isinstance(backend, partial) else backend
     return None

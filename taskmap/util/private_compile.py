@@ -6,6 +6,7 @@ import inspect
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import wraps
 from types import CodeType
 from typing import Any
 
@@ -36,6 +37,7 @@ def private_compile(function: Callable[..., Any], backend: Backend) -> Iterator[
             compiled[code] = compiled.get(code, 0) + 1
         return None  # new_code stays
 
+    @wraps(backend)
     def capture(gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         graphs.append(_Graph(backend(gm, inputs)))
         return graphs[-1]

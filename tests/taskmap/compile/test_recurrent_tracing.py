@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch._dynamo.exc import Unsupported
 
+import taskmap
 from taskmap.torch_backend import RECURRENT, compile_fx
 from taskmap.util.metrics import metrics
 from tests.taskmap.compare import since
@@ -109,3 +110,10 @@ def test_a_version_without_the_setting_compiles_the_rest() -> None:
         torch.testing.assert_close(result, torch.zeros(3))
     finally:
         torch._dynamo.config.allow_rnn = before
+
+
+def test_a_report_shows_the_layer() -> None:
+    with torch.no_grad():
+        report = taskmap.explain(Tagger("GRU").eval(), torch.randn(5, 2, 4))
+    assert len(report.graphs) == 1
+    assert "gru" in str(report)
