@@ -8,9 +8,14 @@ from taskmap.ir.algebra.digits import Digit, DigitMap
 from taskmap.ir.algebra.mapping import TaskMapping
 
 
-@lru_cache(maxsize=512)
 def quotient(mapping: TaskMapping, inner: TaskMapping) -> TaskMapping | None:
     """The f with f * inner == mapping; None if it does not exist, or if either mapping is given by a function."""
+    found = _quotient(mapping, inner)
+    return None if found is None else TaskMapping(found.task_shape, found.parts, f"({mapping}) / ({inner})")
+
+
+@lru_cache(maxsize=512)  # equal mappings may be written differently, so the result has no text of its own
+def _quotient(mapping: TaskMapping, inner: TaskMapping) -> TaskMapping | None:
     if len(mapping.parts) != 1 or len(inner.parts) != 1:
         return None
     whole, part = mapping.parts[0], inner.parts[0]
@@ -23,7 +28,7 @@ def quotient(mapping: TaskMapping, inner: TaskMapping) -> TaskMapping | None:
     if workers is None or slots is None:
         return None
     shape = tuple(n // d for n, d in zip(whole.task_shape, part.task_shape, strict=True))
-    found = TaskMapping(shape, (DigitMap(shape, workers, slots),), f"({mapping}) / ({inner})")
+    found = TaskMapping(shape, (DigitMap(shape, workers, slots),), "")
     return found if found * inner == mapping else None
 
 

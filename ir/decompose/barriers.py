@@ -1,8 +1,9 @@
 """Barriers that the tree does not mention: between threads that write and threads that read the same shared memory.
 
 A barrier is inserted before a statement that touches a buffer which other threads may have written, or still read,
-since the last barrier. A loop's body is looked at twice, the second time after itself. Of buffers with several stages,
-accesses to different stages do not meet; an asynchronous copy is written when it is waited for.
+since the last barrier. A loop's body is looked at twice, the second time after itself; if one barrier at its end is all
+that it needs, it stands there, so that copies into registers may be in flight throughout an iteration. Of buffers with
+several stages, accesses to different stages do not meet; an asynchronous copy is written when it is waited for.
 """
 
 from __future__ import annotations
@@ -60,18 +61,25 @@ def _count(body: ir.Body) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Barriers:
+    """known: the accesses of statements that have been looked at, by id; the statement is kept, so its id is unique."""
+
     stages: Stages
+    known: dict[int, tuple[ir.Stmt, State]] = field(default_factory=dict)
 
     def body(self, body: ir.Body, state: State) -> tuple[ir.Body, State]:
         out: list[ir.Stmt] = []
         for s in body:
             if isinstance(s, ir.For) and self.needs_inside(s):
-                s, state = self.loop(s, state)
+                ended = self.ended(s)
+                if ended is not None and any(self.meet(a, b) for a in state for b in self.accesses(s)):
+                    out.append(ir.Barrier(s.source))
+                    state = frozenset()
+                s, state = self.loop(s, state) if ended is None else (ended, state)
                 out.append(s)
                 continue
             if isinstance(s, ir.Barrier):
                 state = frozenset()
-            new = frozenset(self.accesses(s))
+            new = self.accesses(s)
             if not _is_wait(s) and any(self.meet(a, b) for a in state for b in new):
                 out.append(ir.Barrier(getattr(s, "source", None)))
                 state = frozenset()
@@ -96,6 +104,11 @@ class _Barriers:
         # Nothing is known of the last part.
         return replace(s, body=body), frozenset(replace(a, offset=None) for a in after)
 
+    def ended(self, s: ir.For) -> ir.For | None:
+        """The loop with a barrier at the end of its body, if its iterations need no other."""
+        body, _ = self.body(s.body, frozenset())
+        return None if self.has_barrier(body) else replace(s, body=(*body, ir.Barrier(s.source)))
+
     def has_barrier(self, body: ir.Body) -> bool:
         return any(isinstance(s, ir.Barrier) for s in walk_stmts(body))
 
@@ -119,10 +132,16 @@ class _Barriers:
         return (a.offset - b.offset) % self.stages.counts[a.buffer] == 0
 
     def touches(self, s: ir.Stmt) -> bool:
-        return any(True for _ in self.accesses(s))
+        return bool(self.accesses(s))
 
-    def accesses(self, s: ir.Stmt) -> Iterator[_Access]:
+    def accesses(self, s: ir.Stmt) -> State:
         """The accesses to shared memory of a statement and of those inside it."""
+        if id(s) not in self.known:
+            self.known[id(s)] = s, frozenset(self.found(s))
+        return self.known[id(s)][1]
+
+    def found(self, s: ir.Stmt) -> Iterator[_Access]:
+        """The same, one after the other."""
         for body in stmt_bodies(s):
             for inner in body:
                 yield from self.accesses(inner)

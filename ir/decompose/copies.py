@@ -287,6 +287,8 @@ def _is_aligned(src: OperandView, dst: OperandView, sizes: tuple[int, ...], chun
     chunk = lanes * src.buffer.dtype.bytes
     if chunk not in (4, 8, 16) or src.buffer.scope is not ir.Scope.GLOBAL or src.buffer.dtype != dst.buffer.dtype:
         return False
+    if src.copied:
+        return True
     if src.computed or lanes == 1:
         return not src.computed
     offset = static_size(src.buffer.offset)

@@ -25,7 +25,7 @@ from taskmap.ir.decompose.barriers import Stages
 from taskmap.ir.decompose.blocks.grid import Grid, unravel
 from taskmap.ir.decompose.blocks.multicast import counts_of
 from taskmap.ir.decompose.blocks.sums import SharedReduction, SumSegment, share_of
-from taskmap.ir.decompose.blocks.tiles import count, numbers_of_threads, threads_of
+from taskmap.ir.decompose.blocks.tiles import count, numbers_of_threads, origins, threads_of
 from taskmap.ir.decompose.copies import CopyEmitter, layout_of, strides_in_shared
 from taskmap.ir.decompose.cores import adds_one_by_one, shared_tiles, whole_or_part
 from taskmap.ir.decompose.levels import HELD, Level
@@ -155,7 +155,9 @@ class Emitter:
         elif step.level in (Level.BLOCK, Level.CLUSTER):
             with self.grid.tiles(self.b, step, counts) as where:
                 self.share = share_of(self.b, self.tree, step, self.grid)
-                body(tiled(step, views, where))
+                looped = any(isinstance(s, SplitStep) for s in self.tree.steps)
+                where = origins(self.b, step, where) if looped else where
+                body(tiled(step, views, where, in_elements=looped))
         elif step.level is Level.CORE:
             with shared_tiles(self.b, self.tree.root, step, counts, self.ranges) as where:
                 whole_or_part(self.b, self.tree, step, views, where, body)

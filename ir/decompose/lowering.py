@@ -43,13 +43,15 @@ def kernel_of(tree: Tree, name: str, sizes: Mapping[str, int]) -> ir.Kernel:
 
 
 def kernel_on(
-    tree: Tree, name: str, buffers: Mapping[str, ir.Buffer], computed: Collection[str] = (), *, marked: bool = False
-) -> ir.Kernel:
+    tree: Tree, name: str, buffers: Mapping[str, ir.Buffer], computed: Collection[str] = (), *,
+    copied: Collection[str] = (), marked: bool = False,
+) -> ir.Kernel:  # fmt: skip
     """The kernel of a finished tree on given buffers, by the names of its operands. Those that are ``computed`` are in
     no memory: the kernel reads and writes them by Moves alone, for which prologues and epilogues take their place.
+    copied: those of them of which each chunk of a copy lies in memory or is 0, so that it may be asynchronous.
     marked: the sources of statements are rows of the printed tree."""
     tree = in_memory(tree, {name: strides_of(b) for name, b in buffers.items()})
-    return _emitted(tree, name, buffers, computed, marks_of(tree) if marked else {})[0]
+    return _emitted(tree, name, buffers, computed, marks_of(tree) if marked else {}, copied)[0]
 
 
 def emit_part(b: Builder, tree: Tree, views: dict[str, OperandView], ranges: Simplifier) -> None:
@@ -76,17 +78,15 @@ def marks_of(tree: Tree) -> dict[int, SourceLocation]:
 
 def _emitted(
     tree: Tree, name: str, buffers: Mapping[str, ir.Buffer], computed: Collection[str],
-    marks: Mapping[int, SourceLocation],
+    marks: Mapping[int, SourceLocation], copied: Collection[str] = (),
 ) -> tuple[ir.Kernel, dict[int, str]]:  # fmt: skip
     if not tree.is_done:
         raise refusal("kernel()", tree, f"{tree.spec} is left to decompose.", "End the tree with .done().")
     if not any(isinstance(s, TileStep) and s.level in (Level.BLOCK, Level.CORE) for s in tree.steps):
         raise refusal("kernel()", tree, "no workers are named.", "Give the outermost tiles to BLOCK, or to CORE.")
     root = tree.root
-    views = {
-        o.name: replace(OperandView.whole(buffers[o.name], o.axes, [True] * len(o.axes)), computed=o.name in computed)
-        for o, _ in root.parameters()
-    }
+    whole = {o.name: OperandView.whole(buffers[o.name], o.axes, [True] * len(o.axes)) for o, _ in root.parameters()}
+    views = {n: replace(v, computed=n in computed, copied=n in copied) for n, v in whole.items()}
     views |= with_positions(root, buffers[root.written])
     b, threads = Builder(), block_threads(tree)
     emitter = Emitter(b, tree, threads, marks=marks)

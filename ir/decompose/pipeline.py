@@ -1,7 +1,7 @@
 """Copies that are fetched ahead: while one stage of shared memory is in use, the next ones are on their way.
 
-    through registers     next = fetch(0)                       two stages are enough
-                          for step: stage[step] = next; next = fetch(step + 1); use stage[step]
+    through registers     stage[0] = fetch(0)                   two stages are enough
+                          for step: next = fetch(step + 1); use stage[step]; stage[step + 1] = next
     asynchronously        fetch(0), ... fetch(stages - 2), each a group of copies
                           for step: wait for one; fetch(step + stages - 1); use stage[step]
 
@@ -122,20 +122,24 @@ def _through_registers(
     assert isinstance(split, SplitStep)
     held = {s.name: _registers(e, s, placed[s.name]) for s in ahead}
 
-    def fetch(number: ir.Expr) -> None:
-        parts = e.part(split, views, number)
-        for s in ahead:
-            _alike(e, s, parts[s.name], held[s.name])
+    def fetch(number: ir.Expr, step: MoveStep) -> None:
+        _alike(e, step, e.part(split, views, number)[step.name], held[step.name])
 
-    fetch(index(0))
+    def keep(number: ir.Expr, offset: int, step: MoveStep) -> None:
+        _alike(e, step, held[step.name], _at_stage(e, placed[step.name], number, stages, offset))
+
+    for s in ahead:
+        fetch(index(0), s)
+        keep(index(0), 0, s)
     with b.loop("step", count, unroll=1) as step:
-        here = {s.name: _at_stage(e, placed[s.name], step, stages, 0) for s in ahead}
-        for s in ahead:
-            _alike(e, s, held[s.name], here[s.name])
         with b.when(step + 1 < count):
-            fetch(step + 1)
-        parts = e.part(split, views, step)
-        e.step(n + 1 + len(ahead), {**parts, **here})
+            for s in ahead:
+                fetch(step + 1, s)
+        here = {s.name: _at_stage(e, placed[s.name], step, stages, 0) for s in ahead}
+        e.step(n + 1 + len(ahead), {**e.part(split, views, step), **here})
+        with b.when(step + 1 < count):
+            for s in ahead:
+                keep(step + 1, 1, s)
 
 
 def _registers(e: Steps, step: MoveStep, to: OperandView) -> OperandView:

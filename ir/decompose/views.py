@@ -39,8 +39,9 @@ class AxisView:
 class OperandView:
     """A part of a buffer. lead: the indices of dimensions before those of the operand, such as that of stages. axes: a
     view for each of the operand's; None for one that the buffer does not have, because it is a single index. computed:
-    the buffer is in no memory; only a Move reads or writes it, which a prologue or an epilogue replaces. read: gives an
-    element of a buffer that is in no memory, for loops over elements."""
+    the buffer is in no memory; only a Move reads or writes it, which a prologue or an epilogue replaces. copied: each
+    chunk of it lies in memory or is 0 all the same. read: gives an element of a buffer that is in no memory, for loops
+    over elements."""
 
     buffer: ir.Buffer
     names: tuple[str, ...]
@@ -48,6 +49,7 @@ class OperandView:
     lead: tuple[ir.Expr, ...] = ()
     computed: bool = False
     read: Callable[[Sequence[ir.Expr]], ir.Expr] | None = None
+    copied: bool = False
 
     @staticmethod
     def whole(
@@ -132,13 +134,15 @@ class OperandView:
 def tiled(
     step: TileStep, views: Mapping[str, OperandView], at: Mapping[str, ir.Expr], *, all_whole: bool = False,
     ends: Mapping[str, ir.Expr] = MappingProxyType({}), within: TileStep | None = None,
+    in_elements: bool = False,
 ) -> dict[str, OperandView]:  # fmt: skip
     """The operands of one tile of a step. all_whole: no element of it lies beyond the end; ends: its sizes where it is
-    shortened instead; within: its number ``at`` counts in all tiles of this step."""
+    shortened instead; within: its number ``at`` counts in all tiles of this step; in_elements: ``at`` is its first
+    element."""
     whole = {c.axis: all_whole or divides(c, step.before.extent(c.axis)) for c in step.cuts}
     if within is not None:
         whole = {c.axis: whole[c.axis] and divides(c, within.before.extent(c.axis)) for c in within.cuts}
-    cuts = {c.axis: (c, at[c.axis], whole[c.axis]) for c in step.cuts}
+    cuts = {c.axis: (Cut(c.axis, 1) if in_elements else c, at[c.axis], whole[c.axis]) for c in step.cuts}
     cuts |= {step.part.axis: (step.part, at[step.part.axis], True)} if step.part else {}
     return {name: view.tile(cuts).ending(ends) for name, view in views.items()}
 

@@ -57,8 +57,14 @@ def _ends(r: ir.Region) -> bool:
 def clipped_source(r: ir.Region, bytes: int, exact: Collection[int]) -> tuple[ir.Region, ir.Expr]:
     """The source of an asynchronous copy, with a valid address in any case, and the number of bytes to read: all or 0.
     A chunk is never partly inside, and never outside along the dimensions ``exact``."""
+    source, test = valid(r, exact)
+    return source, select(test, const(bytes, i32), const(0, i32))
+
+
+def valid(r: ir.Region, exact: Collection[int]) -> tuple[ir.Region, ir.Expr]:
+    """A chunk at a valid address in any case, and the test that it is the one that was meant."""
     test, start = as_expr(True), []
     for d, (i, size, extent) in enumerate(zip(r.start, r.buffer.shape, r.shape, strict=True)):
         test = test if d in exact else test & (i < size)
         start.append(i if d in exact else minimum(i, index(size) - extent))
-    return ir.Region(r.buffer, tuple(start), r.shape), select(test, const(bytes, i32), const(0, i32))
+    return ir.Region(r.buffer, tuple(start), r.shape), test

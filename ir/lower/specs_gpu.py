@@ -40,6 +40,8 @@ from taskmap.ir.workers import THREAD
 
 _WIDEST = 16
 """The largest load or store of one thread, in bytes."""
+_AT_LEAST = 4
+"""Neighbours that a thread moves from one address on, by several instructions if they have more than 16 bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +135,10 @@ class _Lowering:
                 at[long[-1]] = at[long[-1]] + v * step
             self.vector(b, s, at, long[-1] if long else None, step)
 
-    def vector(self, b: Builder, s: ir.Move, starts: dict[int, ir.Expr], dim: int | None, lanes: int) -> None:
+    def vector(
+        self, b: Builder, s: ir.Move, starts: dict[int, ir.Expr], dim: int | None, lanes: int,
+        kind: ir.LoopKind = ir.LoopKind.VECTOR,
+    ) -> None:  # fmt: skip
         """``lanes`` neighbours along a dimension of the destination, the first one at ``starts``."""
 
         def at(lane: ir.Expr) -> tuple[list[ir.Expr], list[ir.Expr]]:
@@ -142,7 +147,7 @@ class _Lowering:
             return here, [start + o for start, o in zip(s.src.start, _spread(s.src, s.dst, moved), strict=True)]
 
         def whole() -> None:
-            with b.loop("l", lanes, ir.LoopKind.VECTOR) as lane:
+            with b.loop("l", lanes, kind) as lane:
                 here, there = at(lane)
                 b.store(s.dst.buffer, here, cast(s.src.buffer[tuple(there)], s.dst.buffer.dtype))
 
@@ -189,7 +194,7 @@ class _Lowering:
                 hint="Move the whole tile, or loop over owner.on(thread).",
             )
         b = Builder(s.source)
-        lanes, along, outer = self.neighbours(s, held, owner)
+        lanes, along, outer, kind = self.neighbours(s, held, owner)
         names = [f"i{d}" for d in range(len(owner.task_shape))]
         with b.mapped(names, outer, self.worker(owner.num_workers)) as at:
             offsets: dict[int, ir.Expr] = {d: i * lanes if d == along else i for d, i in enumerate(at)}
@@ -197,28 +202,31 @@ class _Lowering:
                 places = _renamed(held, s.dst, {d: index(d) for d in offsets})
                 along = next((d for d, was in places.items() if was == index(along)), -1)
                 offsets = _renamed(held, s.dst, offsets)
-            self.vector(b, s, offsets, along if along in offsets else None, lanes)
+            self.vector(b, s, offsets, along if along in offsets else None, lanes, kind)
         return b.body()
 
-    def neighbours(self, s: ir.Move, held: ir.Region, owner: TaskMapping) -> tuple[int, int, TaskMapping]:
-        """The number of elements contiguous both in a thread and in memory, the dimension along which they are, and the
-        owner of such vectors."""
+    def neighbours(self, s: ir.Move, held: ir.Region, owner: TaskMapping) -> tuple[int, int, TaskMapping, ir.LoopKind]:
+        """The number of elements contiguous both in a thread and in memory, the dimension along which they are, the
+        owner of such vectors, and the kind of the loop over one. If there are none, elements contiguous in a thread
+        alone are moved one by one, from one address on."""
         other = s.src if held is s.dst else s.dst
         size = max(s.dst.buffer.dtype.bytes, s.src.buffer.dtype.bytes)
         last = len(owner.task_shape) - 1
         there = _renamed(held, other, {d: index(d) for d in range(last + 1)})
         found = {int(constant_value(d) or 0): t for t, d in there.items() if static_size(other.shape[t]) != 1}
-        lanes = _WIDEST // size
+        by, alone = _owner(other), (1, last, owner, ir.LoopKind.UNROLLED)
+        lanes = _WIDEST // size if s.clipped else max(_WIDEST // size, _AT_LEAST)
         while lanes > 1:
             for dim in sorted(found, reverse=True):
                 vector = repeat(*(lanes if d == dim else 1 for d in range(last + 1)))
-                outer, by = quotient(owner, vector), _owner(other)
-                if outer is None or (by is None and torn(other, found[dim], lanes)):
+                outer = quotient(owner, vector)
+                if outer is None or (by is not None and not quotient(by, vector)):
                     continue
-                if by is None or quotient(by, vector):
-                    return lanes, dim, outer
+                if by is not None or not torn(other, found[dim], lanes):
+                    return lanes, dim, outer, ir.LoopKind.VECTOR
+                alone = (lanes, dim, outer, ir.LoopKind.UNROLLED) if alone[0] == 1 and not s.clipped else alone
             lanes //= 2
-        return 1, last, owner
+        return alone
 
     def matrices(self, s: ir.Move, held: ir.Region, owner: TaskMapping) -> ir.Body | None:
         """ldmatrix or stmatrix, one tile of matrices after another; None if they do not apply."""

@@ -9,6 +9,7 @@ one worker's loops. Neighbours are computed in vectors.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -17,6 +18,7 @@ from taskmap.ir.algebra.quotient import quotient
 from taskmap.ir.analysis.simplify import Simplifier
 from taskmap.ir.builder import Builder, region
 from taskmap.ir.construct import as_expr, as_index, const, index, static_size
+from taskmap.ir.lower.clip import valid
 from taskmap.ir.lower.flatten import strides_of
 from taskmap.ir.nodes import (
     Body,
@@ -37,9 +39,10 @@ from taskmap.ir.nodes import (
 )
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
-from taskmap.ir.visit import loads_in, map_body, map_expr, walk_stmts
+from taskmap.ir.visit import loads_in, map_body, map_expr, substitute, walk_stmts
 from taskmap.ir.workers import THREAD, worker_extents
 from taskmap.schedules.common.inline import Inliner
+from taskmap.schedules.common.source import copy_chunk, source_of
 
 Read = Callable[[Sequence[Expr], Inliner], Expr]
 """An element at these indices."""
@@ -47,6 +50,8 @@ Write = Callable[[Sequence[Expr], Expr, Builder, Inliner], None]
 """Takes the element at these indices."""
 _WIDEST = 16
 """Bytes of a thread's widest access."""
+_AT_LEAST = 4
+"""Neighbours that a thread tests, computes and moves together, by several accesses if they are wider."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +68,11 @@ class Fusion:
     def apply(self, kernel: Kernel) -> Kernel:
         """The kernel without Moves of these operands."""
         ranges, threads = _ranges(kernel), 0 if kernel.launch is None else kernel.launch.threads
+        named = {s.var: s.value for s in walk_stmts(kernel.body) if isinstance(s, Let)}
 
         def stmt(s: Stmt) -> Body | None:
             if isinstance(s, Move) and (s.src.buffer in self.reads or s.dst.buffer in self.writes):
-                return _Copy(self, s, threads, ranges).body()
+                return _Copy(self, s, threads, ranges, named).body()
             return self.element(s, ranges) if isinstance(s, (Store, Let)) else None
 
         return replace(kernel, body=map_body(kernel.body, stmt))
@@ -93,12 +99,13 @@ class Fusion:
 
 @dataclass(slots=True)
 class _Copy:
-    """One Move. ``outer``: its side that is in no memory. ``tile``: the other one."""
+    """One Move. ``outer``: its side that is in no memory. ``tile``: the other one. named: the values of variables."""
 
     f: Fusion
     move: Move
     threads: int
     simplifier: Simplifier
+    named: Mapping[Var, Expr]
     b: Builder = field(init=False)
     tile: Region = field(init=False)
 
@@ -159,11 +166,26 @@ class _Copy:
         with self.b.mapped([f"i{d}" for d in range(len(mapping.task_shape))], mapping, worker) as at:
             self.bind(at, mapping.task_shape)
             starts = [i * n for i, n in zip(at, sizes, strict=False)]
-            self.rows(starts, sizes, LoopKind.UNROLLED)
+            if self.move.asynchronous:
+                self.asynchronous(starts, sizes)
+            else:
+                self.rows(starts, sizes, LoopKind.UNROLLED)
+
+    def asynchronous(self, starts: Sequence[Expr], sizes: Sequence[int]) -> None:
+        """A chunk that lies in memory, copied asynchronously; zeros if it lies beyond the end, or is 0."""
+        outer, lanes = self.outer, math.prod(sizes)
+        here = region(self.tile.buffer, _place(self.tile, starts), _spread(self.tile, sizes))
+        chunk, test = Region(outer.buffer, tuple(_place(outer, starts)), _spread(outer, sizes)), as_expr(True)
+        if self.move.clipped:
+            chunk, test = valid(chunk, self.move.exact)
+        read, where = self.f.reads[outer.buffer], [self.simplifier(i) for i in chunk.start]
+        found = source_of(self.f.task, self.simplifier, lambda values: read(where, values))
+        assert found is not None
+        copy_chunk(self.b, here, found, lanes, self.simplifier(test))
 
     def held(self, owner: TaskMapping) -> None:
         """The elements that each thread holds."""
-        vectors, lanes = owner, _WIDEST // self.tile.buffer.dtype.bytes
+        vectors, lanes = owner, max(_AT_LEAST, _WIDEST // self.tile.buffer.dtype.bytes)
         long = [d for d, n in enumerate(owner.task_shape) if n != 1]
         while lanes > 1:
             shape = [lanes if long and d == long[self.along] else 1 for d in range(len(owner.task_shape))]
@@ -215,12 +237,13 @@ class _Copy:
             self.element(at(lane))
         if whole and not self.f.zeros:
             return
+        if whole:
+            with b.otherwise(), b.loop("e", lanes, LoopKind.VECTOR) as e:
+                self.beyond(at(e))
+            return
         in_registers = self.tile.buffer.scope is Scope.REGISTER
         with b.otherwise(), b.loop("e", lanes, LoopKind.UNROLLED if in_registers else LoopKind.SERIAL) as e:
             self.bind([e], [lanes])
-            if whole:
-                self.beyond(at(e))
-                return
             with b.when(self.inside(at(e))):
                 self.element(at(e))
             with b.otherwise():
@@ -232,7 +255,7 @@ class _Copy:
             return True
         d = self.long[self.along]
         size = static_size(self.outer.buffer.shape[d])
-        terms = self.simplifier.poly(_place(self.outer, first)[d])
+        terms = self.simplifier.poly(substitute(_place(self.outer, first)[d], self.named))
         return size is not None and size % lanes == 0 and all(c % lanes == 0 for c in terms.values())
 
     def is_aligned(self, lanes: int) -> bool:
@@ -272,6 +295,12 @@ def _place(r: Region, offsets: Sequence[Expr]) -> list[Expr]:
     """The indices of an element, by offsets along the dimensions that are longer than 1."""
     rest = iter(offsets)
     return [start if static_size(n) == 1 else start + next(rest) for start, n in zip(r.start, r.shape, strict=True)]
+
+
+def _spread(r: Region, sizes: Sequence[int]) -> tuple[int, ...]:
+    """The extents of a chunk: 1 along the dimensions that are 1 long."""
+    rest = iter(sizes)
+    return tuple(1 if static_size(n) == 1 else next(rest) for n in r.shape)
 
 
 def _ranges(kernel: Kernel) -> Simplifier:

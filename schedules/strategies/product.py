@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from taskmap.ir.analysis.contraction import Contraction, unconverted
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import index, product
+from taskmap.ir.lower.flatten import row_major_strides
 from taskmap.ir.nodes import Buffer, Dim, Expr, Var
 from taskmap.ir.task import Stage, Task
 from taskmap.ir.types import DType, compute_type
@@ -34,6 +35,14 @@ class ProductOperand:
     def shape(self) -> tuple[Dim, ...]:
         """The size of each group of axes."""
         return tuple(size_of(group) for group in self.axes)
+
+    def buffer(self, fast: int) -> Buffer:
+        """A buffer that stands for it, in no memory: neighbours along dimension ``fast`` are neighbours there."""
+        last = len(self.axes) - 1
+        order = [*(d for d in range(last + 1) if d != fast), fast]
+        strides = dict(zip(order, row_major_strides(tuple(self.shape[d] for d in order)), strict=True))
+        inner = None if fast == last else tuple(strides[d] for d in range(last + 1))
+        return Buffer(self.name, self.expr.dtype, self.shape, strides=inner)
 
     def element(self, where: Sequence[Expr], values: Inliner) -> Expr:
         """The element at one index for each group."""

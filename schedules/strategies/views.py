@@ -8,14 +8,14 @@ from itertools import accumulate
 from taskmap.ir.analysis import polynomial as poly
 from taskmap.ir.analysis.polynomial import Poly
 from taskmap.ir.analysis.simplify import Simplifier
-from taskmap.ir.builder import Builder
 from taskmap.ir.construct import index, static_size
-from taskmap.ir.lower.flatten import address, row_major_strides
-from taskmap.ir.nodes import Buffer, Dim, Expr, Let, Load, Var
+from taskmap.ir.lower.flatten import address
+from taskmap.ir.nodes import Buffer, Dim
 from taskmap.ir.task import Task
 from taskmap.ir.visit import walk_exprs
 from taskmap.schedules.common.access import accesses, step_along
 from taskmap.schedules.common.inline import Inliner
+from taskmap.schedules.common.source import source_of
 from taskmap.schedules.strategies.product import Axes, ProductOperand
 
 
@@ -27,8 +27,8 @@ def view_of(task: Task, factor: ProductOperand) -> tuple[Buffer, Buffer] | None:
     simplifier = Simplifier()
     for v, n in (pair for group in factor.axes for pair in group):
         simplifier.bind(v, n)
-    read = _load(task, factor.expr, simplifier)
-    if read is None or read.buffer not in task.inputs or read.buffer.layout is not None:
+    cond, read = source_of(task, simplifier, lambda values: values.expand(factor.expr, {})) or (None, None)
+    if read is None or cond is not None or read.buffer not in task.inputs or read.buffer.layout is not None:
         return None
     terms = simplifier.poly(address(read.buffer, read.indices))
     strides: list[Dim] = []
@@ -59,24 +59,7 @@ def computed_buffer(task: Task, factor: ProductOperand) -> Buffer:
         sum(w.step(end - 1) == 1 for w in walks) if group else 0 for end, group in zip(ends, factor.axes, strict=True)
     ]
     fast = max(range(len(gains)), key=lambda d: (gains[d], d))
-    if fast == len(gains) - 1:
-        return Buffer(factor.name, factor.expr.dtype, factor.shape)
-    order = [*(d for d in range(len(gains)) if d != fast), fast]
-    strides = dict(zip(order, row_major_strides(tuple(factor.shape[d] for d in order)), strict=True))
-    return Buffer(factor.name, factor.expr.dtype, factor.shape, strides=tuple(strides[d] for d in range(len(gains))))
-
-
-def _load(task: Task, expr: Expr, simplifier: Simplifier) -> Load | None:
-    """The load that an element is, through stages that only move elements."""
-    b = Builder()
-    value = Inliner(task, b, simplifier).expand(expr, {})
-    named = {s.var: s.value for s in b.body() if isinstance(s, Let)}
-    while isinstance(value, Var) and value in named:
-        value = named[value]
-    if not isinstance(value, Load) or len(named) != len(b.body()):
-        return None
-    used = {e for i in value.indices for e in walk_exprs(i)}
-    return None if used & named.keys() else value
+    return factor.buffer(fast)
 
 
 def _stride(terms: Poly, group: Axes) -> Dim | None:

@@ -77,7 +77,7 @@ def grouped(b: Builder, step: TileStep, counts: Mapping[str, ir.Dim], tile: ir.E
     height = b.let("height", minimum(down - first, index(rows)))
     inside = b.let("inside", number % (across * rows))
     at = unravel(tile // (down * across) if batched else index(0), counts, lead)
-    return {**at, m: b.let("row", first + inside % height), n: b.let("column", inside // height)}
+    return {**at, m: first + inside % height, n: inside // height}
 
 
 def unravel(number: ir.Expr, counts: Mapping[str, ir.Dim], order: Sequence[str]) -> dict[str, ir.Expr]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from taskmap.ir import nodes as ir
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import ceil_div, static_size
@@ -14,6 +16,15 @@ from taskmap.ir.workers import THREAD
 def count(step: TileStep, cut: Cut) -> ir.Dim:
     """The number of tiles along an axis."""
     return ceil_div(cut.stride or step.before.extent(cut.axis), cut.width)
+
+
+def origins(b: Builder, step: TileStep, numbers: Mapping[str, ir.Expr]) -> dict[str, ir.Expr]:
+    """The first index of a tile along each axis, under a name where it is not the number of the tile: loops over parts
+    of a sum use it time and again."""
+    widths = {c.axis: c.width for c in step.cuts}
+    firsts = {a: n * widths[a] for a, n in numbers.items()}
+    named = {a for a, first in firsts.items() if not isinstance(first, ir.Const) and widths[a] != 1}
+    return {a: b.let(f"first_{a}", first) if a in named else first for a, first in firsts.items()}
 
 
 def threads_of(warps: TileStep, step: Step) -> TileStep | None:

@@ -29,11 +29,10 @@ from taskmap.schedules.cuda.attention.products import AttentionConfig, Products
 from taskmap.schedules.cuda.attention.softmax import Softmax
 from taskmap.schedules.cuda.attention.split_keys import Join, why_not_split
 from taskmap.schedules.cuda.matmul.copy_to_shared import SharedTileLoader
-from taskmap.schedules.cuda.matmul.operand import Operand
 from taskmap.schedules.cuda.matmul.shared_tile import SharedTile, padded_bytes, padded_tile
 from taskmap.schedules.cuda.matmul.split_k import steps_of
 from taskmap.schedules.cuda.support.launch import WARP, Launch
-from taskmap.schedules.cuda.support.tile_partition import TilePartition, partition_tile
+from taskmap.schedules.cuda.support.tile_partition import TilePartition
 
 _COPIES = (4, 8, 16)
 _MOST_HELD, _MOST_HELD_WITH_MASKS = 176, 160
@@ -53,7 +52,7 @@ def validity(t: AttentionTask, c: AttentionConfig, target: GpuTarget) -> str | N
     if c.stages == 2 and not is_asynchronous(t, target):
         return "two stages need asynchronous copies, which need operands that lie in memory unchanged"
     for f, extent, depth in ((t.q, c.queries, t.depth), (t.k, c.keys, t.depth), (t.v, t.width, c.keys)):
-        found = _share(f, extent, depth, c)
+        found = f.shared_out(extent, depth, c.threads)
         if isinstance(found, str):
             return found
     needed = shared_bytes(t, c)
@@ -63,11 +62,6 @@ def validity(t: AttentionTask, c: AttentionConfig, target: GpuTarget) -> str | N
     if target.shared_per_block and needed > target.shared_per_block:
         return f"it needs {needed} bytes of shared memory, but a block has {target.shared_per_block}"
     return None
-
-
-def _share(f: Operand, extent: int, depth: int, c: AttentionConfig) -> TilePartition | str:
-    rows, columns = (extent, depth) if f.along_k else (depth, extent)
-    return partition_tile(rows, columns // f.lanes, c.threads)
 
 
 def shared_bytes(t: AttentionTask, c: AttentionConfig) -> int:
@@ -178,7 +172,7 @@ class _Template:
             (t.k, key, c.keys, t.depth, depth),
             (t.v, index(0), t.width, c.keys, t.a.keys),
         )[which]
-        how = _share(f, extent, deep, c)
+        how = f.shared_out(extent, deep, c.threads)
         assert isinstance(how, TilePartition)
         return SharedTileLoader(
             self.launch.b, f, self.fixed, first, extent, deep, size, how, c.threads, self.tiles[which]

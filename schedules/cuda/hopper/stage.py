@@ -25,7 +25,7 @@ from taskmap.schedules.cuda.hopper.tma_descriptor import LINE_BYTES, TmaDescript
 from taskmap.schedules.cuda.matmul.copy_to_shared import SharedTileLoader
 from taskmap.schedules.cuda.matmul.operand import Axes, Operand
 from taskmap.schedules.cuda.matmul.shared_tile import SharedTile
-from taskmap.schedules.cuda.support.tile_partition import TilePartition, partition_tile
+from taskmap.schedules.cuda.support.tile_partition import TilePartition
 
 _ATOM = 1024
 """Bytes of eight lines, the period of the swizzle."""
@@ -79,17 +79,14 @@ def plan_load(task: Task, f: Operand, batch: Axes, extent: int, kind: DType) -> 
         return LoadPlan(LoadPath.TMA, boxes.along_k, boxes)
     line = LINE_BYTES // kind.bytes
     along_k = f.along_k or kind.bytes != 2 or extent % line != 0
-    rows, columns = (extent, line) if f.along_k else (line, extent)
-    if columns % f.lanes:
-        return f"chunks of {f.lanes} do not divide {columns} elements"
-    whole = partition_tile(rows, columns // f.lanes, WARPGROUP)
+    whole = f.shared_out(extent, line, WARPGROUP)
     if isinstance(whole, str):
         return whole
     copied = f.direct and f.bytes in _COPIES and along_k == f.along_k and kind == f.expr.dtype
     most = _COPIES_AT_ONCE if copied else min(_CHUNKS_AT_ONCE, max(1, _BYTES_AT_ONCE // f.bytes))
     down, across = whole.repeats
     parts = next((n for n in range(1, down + 1) if down % n == 0 and down // n * across <= most), down)
-    part = replace(whole, rows=rows // parts, repeats=(down // parts, across))
+    part = replace(whole, rows=whole.rows // parts, repeats=(down // parts, across))
     return LoadPlan(LoadPath.CP_ASYNC if copied else LoadPath.REGISTERS, along_k, None, part, parts)
 
 

@@ -13,18 +13,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from taskmap.ir.builder import Builder, region
-from taskmap.ir.construct import as_expr, const, constant_value, index, minimum, select, static_size
-from taskmap.ir.isa.table import instruction_named
-from taskmap.ir.lower.flatten import strides_of
-from taskmap.ir.nodes import Buffer, Dim, Expr, Let, Load, LoopKind, Scope, Var
-from taskmap.ir.types import i32
+from taskmap.ir.construct import as_expr, const, index, minimum
+from taskmap.ir.nodes import Buffer, Dim, Expr, LoopKind, Scope, Var
 from taskmap.ir.workers import THREAD
 from taskmap.schedules.common.inline import Inliner
-from taskmap.schedules.common.positions import unravel
-from taskmap.schedules.cuda.matmul.operand import Axes, Operand, source_of
+from taskmap.schedules.common.source import copy_chunk, source_of
+from taskmap.schedules.cuda.matmul.operand import Operand
 from taskmap.schedules.cuda.matmul.shared_tile import SharedTile
 from taskmap.schedules.cuda.support.tile_partition import TilePartition
 from taskmap.schedules.cuda.support.vectors import fills
+from taskmap.schedules.strategies.product import positions
 
 
 @dataclass(slots=True)
@@ -63,7 +61,7 @@ class SharedTileLoader:
 
             def element(v: Expr, local: Inliner) -> None:
                 at_mn, at_k = (mn, k + v) if f.along_k else (mn + v, k)
-                value = self.element(local, at_mn, k0 + at_k)
+                value = self.element(local, self.first + at_mn, k0 + at_k)
                 b.store(self.held, (row, chunk, v), value)
 
             with b.when(test):
@@ -91,9 +89,7 @@ class SharedTileLoader:
     def copy_async(self, values: Inliner, stage: Expr, k0: Expr) -> None:
         """Copies the tile whose sum begins at ``k0`` into stage ``stage`` asynchronously, in the copy group that is
         committed next. Threads without a chunk to copy store zeros."""
-        f, b = self.factor, self.b
-        fill = instruction_named(f"cp_async_zfill_{f.bytes}")
-        plain = instruction_named(f"cp_async_{f.bytes}")
+        f = self.factor
 
         def one(row: Expr, chunk: Expr, inside: Inliner) -> None:
             inner = inside.simplifier(chunk * f.lanes)
@@ -101,22 +97,13 @@ class SharedTileLoader:
             test = self.inside(mn, k, k0, inside)
             at_mn = self.clamped(mn, f.size, self.first, self.extent, not f.along_k, inside)
             at_k = self.clamped(k, self.size_k, k0, self.depth, f.along_k, inside)
-            found = self.source(inside, at_mn, at_k)
-            cond, load = found
-            if cond is not None:
-                test = test & cond
-            source = region(load.buffer, load.indices, self.chunk_of(load.buffer))
-            to = region(self.tile.buffer, self.tile.at(stage, mn, k, inside), self.tile.shape(*self.line()))
-            if constant_value(test):
-                b.invoke(plain, to, source)
-            else:
-                b.invoke(fill, to, source, select(test, const(f.bytes, i32), const(0, i32)))
+            found = source_of(values.task, inside.simplifier, lambda v: self.element(v, at_mn, at_k))
+            assert found is not None
+            line = (1, f.lanes) if f.along_k else (f.lanes, 1)
+            to = region(self.tile.buffer, self.tile.at(stage, mn, k, inside), self.tile.shape(*line))
+            copy_chunk(self.b, to, found, f.lanes, test)
 
         self.each_chunk(values, one)
-
-    def line(self) -> tuple[int, int]:
-        """The extents of a chunk along mn and k."""
-        return (1, self.factor.lanes) if self.factor.along_k else (self.factor.lanes, 1)
 
     def clamped(self, at: Expr, size: Dim, first: Expr, extent: int, is_inner: bool, values: Inliner) -> Expr:
         """Clamps ``at`` to a position inside the operand, so that an address is always valid."""
@@ -125,29 +112,10 @@ class SharedTileLoader:
             return values.simplifier(where)
         return values.simplifier(minimum(where, index(size) - (self.factor.lanes if is_inner else 1)))
 
-    def source(self, values: Inliner, mn: Expr, k: Expr) -> tuple[Expr | None, Load]:
-        """(condition, load) of an operand's element that lies in memory, or is 0 if the condition fails."""
-        f = self.factor
-        aside = Builder()
-        inside = Inliner(values.task, aside, values.simplifier, dict(values.readers))
-        axes = {**self.fixed, **positions(f.mn, mn, inside), **positions(f.k, k, inside)}
-        value = inside.expand(f.expr, axes)
-        found = source_of(value, {s.var: s.value for s in aside.body() if isinstance(s, Let)})
-        assert found is not None
-        return found
-
-    def chunk_of(self, buffer: Buffer) -> tuple[int, ...]:
-        """The extents of a chunk in the memory that it is read from."""
-        steps = [static_size(s) for s in strides_of(buffer)]
-        d = max((d for d, step in enumerate(steps) if step == 1 and static_size(buffer.shape[d]) != 1), default=0)
-        return tuple(self.factor.lanes if e == d else 1 for e in range(buffer.rank))
-
     def element(self, values: Inliner, mn: Expr, k: Expr) -> Expr:
-        """The operand's element at (row of the tile, number of the term)."""
+        """The operand's element at (row, number of the term)."""
         f = self.factor
-        return values.expand(
-            f.expr, {**self.fixed, **positions(f.mn, self.first + mn, values), **positions(f.k, k, values)}
-        )
+        return values.expand(f.expr, {**self.fixed, **positions((f.mn, f.k), (mn, k), values)})
 
     def inside(self, mn: Expr, k: Expr, k0: Expr, values: Inliner) -> Expr:
         """True if a chunk lies within the product's sizes; a chunk is never partly inside."""
@@ -177,9 +145,3 @@ class SharedTileLoader:
             local = values.nested()
             local.bind(v, lanes)
             body(v, local)
-
-
-def positions(axes: Axes, flat: Expr, values: Inliner) -> dict[Var, Expr]:
-    """The position along ``axes`` that has the row-major number ``flat``."""
-    where = unravel(index(flat), [d for _, d in axes], values.simplifier)
-    return {v: values.simplifier(i) for (v, _), i in zip(axes, where, strict=True)}

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from taskmap.ir.analysis.simplify import Simplifier
-from taskmap.ir.builder import Builder
 from taskmap.ir.construct import const, constant_value, product, select
-from taskmap.ir.nodes import Cast, Dim, Expr, Let, Load, Select, Var
+from taskmap.ir.nodes import Cast, Dim, Expr, Select, Var
 from taskmap.ir.task import Task
 from taskmap.ir.visit import walk_exprs
 from taskmap.schedules.common.access import MemoryStep, accesses
 from taskmap.schedules.common.inline import Inliner
+from taskmap.schedules.common.source import source_of
+from taskmap.schedules.cuda.support.tile_partition import TilePartition, partition_tile
 from taskmap.schedules.cuda.support.vectors import VECTOR_BYTES, fills, vector_lanes
 
 Axes = tuple[tuple[Var, Dim], ...]
@@ -44,6 +45,14 @@ class Operand:
     def bytes(self) -> int:
         """Bytes of the elements read at once."""
         return self.lanes * self.expr.dtype.bytes
+
+    def shared_out(self, extent: int, depth: int, threads: int) -> TilePartition | str:
+        """The chunks of ``extent`` rows (or columns), ``depth`` of k, shared out among threads; or the reason why they
+        cannot be."""
+        rows, columns = (extent, depth) if self.along_k else (depth, extent)
+        if columns % self.lanes:
+            return f"chunks of {self.lanes} do not divide {columns} elements"
+        return partition_tile(rows, columns // self.lanes, threads)
 
 
 def bare(expr: Expr) -> Expr:
@@ -80,7 +89,11 @@ def analyse(task: Task, expr: Expr, batch: Axes, mn: Axes, k: Axes) -> Operand:
     by_mn = _direction(walks, axes, extents, inner_mn, expr.dtype.bytes)
     along_k = by_k >= by_mn
     lanes = max(1, (by_k if along_k else by_mn)[0])
-    found = _source(task, expr, pairs)
+    simplifier = Simplifier()
+    for v, d in pairs:
+        simplifier.bind(v, d)
+    found = source_of(task, simplifier, lambda values: values.expand(expr, {}))
+    found = found if found is not None and found[1].buffer in task.inputs else None
     inner = (k if along_k else mn)[-1][0] if lanes > 1 else None
     if found is not None and inner is not None and found[0] is not None and inner in set(walk_exprs(found[0])):
         found = None  # the condition may differ among the elements that are copied at once
@@ -98,35 +111,3 @@ def _direction(
     while lanes > 1 and not fills(extents[inner], lanes):
         lanes //= 2
     return lanes, contiguous
-
-
-def _source(task: Task, expr: Expr, pairs: Axes) -> tuple[Expr | None, Load] | None:
-    """(condition, load) of an element that lies in memory, as an expression of the axes."""
-    b = Builder()
-    simplifier = Simplifier()
-    for v, d in pairs:
-        simplifier.bind(v, d)
-    value = Inliner(task, b, simplifier).expand(expr, {})
-    named = {s.var: s.value for s in b.body() if isinstance(s, Let)}
-    found = source_of(value, named) if len(named) == len(b.body()) else None
-    if found is None or found[1].buffer not in task.inputs:
-        return None
-    cond, load = found
-    # If the element's address is itself read from memory, it has a name then, which a copy cannot take.
-    used = {e for root in (*load.indices, *(() if cond is None else (cond,))) for e in walk_exprs(root)}
-    return None if used & named.keys() else found
-
-
-def source_of(value: Expr, named: dict[Var, Expr]) -> tuple[Expr | None, Load] | None:
-    """(condition, load) of an element that lies in memory, or is 0 unless the condition holds; None for any other."""
-    while isinstance(value, Var) and value in named:
-        value = named[value]
-    if isinstance(value, Load):
-        return None, value
-    if isinstance(value, Select) and constant_value(value.b) == 0:
-        inner = source_of(value.a, named)
-        if inner is None:
-            return None
-        cond = value.cond if inner[0] is None else value.cond & inner[0]
-        return cond, inner[1]
-    return None

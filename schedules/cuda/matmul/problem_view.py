@@ -19,10 +19,10 @@ from taskmap.ir.workers import BLOCKS
 from taskmap.schedules.common.epilogue import Epilogue
 from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.common.positions import unravel
-from taskmap.schedules.cuda.matmul.copy_to_shared import positions
 from taskmap.schedules.cuda.matmul.operand import Operand, analyse
 from taskmap.schedules.cuda.support.launch import Launch
 from taskmap.schedules.cuda.support.vectors import fills
+from taskmap.schedules.strategies.product import positions
 
 Renamed = tuple[tuple[Var, Expr], ...]
 """Axes of a stage in terms of a product's."""
@@ -240,7 +240,7 @@ class TileContext:
             return inside
 
         def element(i: Expr, j: Expr, value: Expr, local: Inliner) -> None:
-            at = {**self.fixed, **positions(p.c.m, row + i, local), **positions(p.c.n, column + j, local)}
+            at = {**self.fixed, **positions((p.c.m, p.c.n), (row + i, column + j), local)}
             into = None if keep is None else (lambda out, where, result: keep(i, j, result, local))  # pyright: ignore[reportOptionalCall]
             replace(finish, store=into).element(local.nested(), value, p.position(at))
 

@@ -1,94 +1,87 @@
 """Products by CUDA cores: every thread holds a part of the tile in registers.
 
-    owner = spatial(warps) * repeat(..) * spatial(4, 8) * repeat(4, 4)      ownership of the tile's elements
-    for k in depth:   a, b = a column and a row of the operands in registers;    c[i, j] += a[i] * b[j]
+    c[i, j] = sum over s of a[i, s] * b[s, j]
+    MatMul(m, n, k).tile(128, 128).to(BLOCK).group(8).accumulate_in(REGISTER)
+        .split(8).move("a", SHARED, by=...).pad(4).storage("column").prefetch(2)     rows of a tile side by side
+                 .move("b", SHARED, by=...).pad(4).prefetch(2)
+        .split(1).unroll(8).move("a", REGISTER).move("b", REGISTER)
+        .tile(32, 64).to(WARP).tile((4, 16), (4, 32)).to(THREAD)                     pieces of 4×4 elements
+        .tile(4, 4).tile(1, 1).done()
 
-Method: the matrix multiplication of Hidet (Ding et al., ASPLOS 2023, section 5.1), written in task mappings.
+The operands are computed where they are copied, and the epilogue where the sums are stored; operands that lie in memory
+unchanged are copied asynchronously. Method: the matrix multiplication of Hidet (Ding et al., ASPLOS 2023, section 5.1).
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
 
-from taskmap.ir.algebra.mapping import TaskMapping, repeat, replicate, spatial
+from taskmap.ir.algebra.mapping import TaskMapping, repeat, spatial
 from taskmap.ir.builder import Builder
-from taskmap.ir.construct import as_expr, cast
-from taskmap.ir.nodes import Buffer, Expr, LoopKind, Scope
-from taskmap.ir.types import DType
-from taskmap.ir.workers import THREAD
+from taskmap.ir.construct import ceil_div, static_size
+from taskmap.ir.decompose.levels import Level
+from taskmap.ir.decompose.lowering import kernel_on
+from taskmap.ir.decompose.specs import MatMul
+from taskmap.ir.decompose.strategy import Strategy
+from taskmap.ir.nodes import Buffer, Expr, Kernel, Scope
+from taskmap.ir.target import GpuTarget
+from taskmap.schedules.common.epilogue import Epilogue
 from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.cuda.matmul.config import MatmulConfig
-from taskmap.schedules.cuda.matmul.problem_view import Finish, Test, in_vectors
-from taskmap.schedules.cuda.matmul.shared_tile import SharedTile
+from taskmap.schedules.cuda.matmul.operand import Operand
+from taskmap.schedules.cuda.matmul.problem_view import Gemm
+from taskmap.schedules.strategies.fusion import Fusion
+from taskmap.schedules.strategies.product import ProductOperand, positions
 
-_LANES = (4, 8)
 _WIDEST = 4
+"""Neighbours that a thread reads from shared memory at once."""
+_UNROLLED = 8
+_PAD_BYTES = 16
+"""Between lines in shared memory: eight lines, read at the same column, then use all banks."""
 
 
-@dataclass(frozen=True, slots=True)
-class SimtMultiplier:
-    """The multiplier of a block."""
-
-    b: Builder
-    config: MatmulConfig
-    dtype: DType
-    total: Buffer
-
-    @staticmethod
-    def open(b: Builder, config: MatmulConfig, dtype: DType) -> SimtMultiplier:
-        """Allocates accumulators, set to 0."""
-        shape = (config.block_m, config.block_n)
-        total = b.allocate("total", dtype, shape, Scope.REGISTER, owner=owner_of(config))
-        with b.mapped(["i", "j"], owner_of(config), THREAD) as (i, j):
-            b.store(total, (i, j), as_expr(0, dtype))
-        return SimtMultiplier(b, config, dtype, total)
-
-    def multiply(self, values: Inliner, left: SharedTile, right: SharedTile, stage: Expr) -> None:
-        """total += left @ right, of one stage of shared memory."""
-        b, c = self.b, self.config
-        (down, across), (rm, rn), (vm, vn) = _shape(c)
-        rows = spatial(down) * replicate(across, rank=1) * repeat(rm) * spatial(4) * replicate(8, rank=1)
-        columns = replicate(down, rank=1) * spatial(across) * repeat(rn) * replicate(4, rank=1) * spatial(8)
-        a = b.allocate("a", self.dtype, (c.block_m,), Scope.REGISTER, owner=rows * repeat(vm))
-        w = b.allocate("b", self.dtype, (c.block_n,), Scope.REGISTER, owner=columns * repeat(vn))
-        with b.loop("kk", c.block_k, unroll=8) as kk:
-            values.bind(kk, c.block_k)
-            for held, tile, mapping, width in ((a, left, rows, vm), (w, right, columns, vn)):
-                self.read(values.nested(), held, tile, mapping, width, stage, kk)
-            with b.mapped(["i", "j"], owner_of(c), THREAD) as (i, j):
-                b.store(self.total, (i, j), self.total[i, j] + a[i] * w[j])
-
-    def read(
-        self, values: Inliner, held: Buffer, tile: SharedTile, mapping: TaskMapping, width: int, stage: Expr, kk: Expr
-    ) -> None:
-        """Reads this thread's part of one column of the left operand, or of one row of the right one."""
-        b = self.b
-        with b.mapped(["g"], mapping, THREAD) as (g,):
-            values.bind(g, mapping.task_shape[0])
-            with b.loop("v", width, LoopKind.VECTOR) as v:
-                inside = values.nested()
-                inside.bind(v, width)
-                at = g * width + v
-                b.store(held, (at,), cast(tile.buffer[tile.at(stage, at, kk, inside)], self.dtype))
-
-    def finish(self, values: Inliner, width: int, test: Test, body: Finish) -> None:
-        """Calls ``body`` for every element of the tile for which ``test`` holds, in vectors of up to ``width``
-        columns."""
-        (down, across), (rm, rn), (vm, vn) = _shape(self.config)
-        lanes = math.gcd(vn, width)
-        groups = spatial(down, across) * repeat(rm, rn) * spatial(4, 8) * repeat(vm, vn // lanes)
-        in_vectors(self.b, self.total, groups, THREAD, lanes, values, test, body)
+def strategy_of(p: Gemm, c: MatmulConfig, *, asynchronous: bool = False) -> Strategy:
+    """The decomposition of a product."""
+    a, b = (f.expr.dtype for f in (p.left, p.right))
+    tree = MatMul(p.m, p.n, p.k, a=a, b=b, c=p.accumulate, batch=p.batch).tile(c.block_m, c.block_n).to(Level.BLOCK)
+    tree = tree.group(1 if static_size(ceil_div(p.m, c.block_m)) == 1 else c.group)
+    tree = (tree.split_sum(c.split) if c.split > 1 else tree).accumulate_in(Scope.REGISTER).split(c.block_k)
+    for name, f, extent in (("a", p.left, c.block_m), ("b", p.right, c.block_n)):
+        tree = tree.move(name, Scope.SHARED, by=_chunks(p, c, f, extent)).pad(_PAD_BYTES // f.expr.dtype.bytes)
+        tree = (tree.storage("column") if f is p.left else tree).prefetch(c.stages)
+        tree = tree.asynchronous() if asynchronous else tree
+    tree = tree.split(1).unroll(_UNROLLED).move("a", Scope.REGISTER).move("b", Scope.REGISTER)
+    wide = [math.gcd(n, _WIDEST) for n in c.thread_tile]
+    apart = [w * n // held for w, n, held in zip(wide, (c.warp_m, c.warp_n), c.thread_tile, strict=True)]
+    pieces = tree.tile(c.warp_m, c.warp_n).to(Level.WARP).tile(*zip(wide, apart, strict=True)).to(Level.THREAD)
+    return pieces.tile(*wide).tile(1, 1).done()
 
 
-def _shape(c: MatmulConfig) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:
-    """Warps, repeats and vector lengths, each along m and n."""
-    tile = c.thread_tile
-    vectors = math.gcd(tile[0], _WIDEST), math.gcd(tile[1], _WIDEST)
-    return c.warps, (tile[0] // vectors[0], tile[1] // vectors[1]), vectors
+def _chunks(p: Gemm, c: MatmulConfig, f: Operand, extent: int) -> TaskMapping:
+    """The mapping of an operand's chunks to threads: neighbouring threads take neighbours in memory."""
+    share, turned = f.shared_out(extent, c.block_k, c.threads), f.along_k != (f is p.left)
+    assert not isinstance(share, str)
+    order, turn = ((1, 0), -1) if turned else (None, 1)
+    return repeat(*share.repeats[::turn], order=order) * spatial(*share.spread[::turn], order=order)
 
 
-def owner_of(c: MatmulConfig) -> TaskMapping:
-    """Ownership of the elements of the block's tile."""
-    warps, repeats, vectors = _shape(c)
-    return spatial(*warps) * repeat(*repeats) * spatial(*_LANES) * repeat(*vectors)
+def schedule_simt(p: Gemm, c: MatmulConfig, target: GpuTarget, *, asynchronous: bool) -> Kernel:
+    """The kernel of a product."""
+    task, batch = p.task, tuple((pair,) for pair in p.c.batch)
+    a = ProductOperand("a", p.left.expr, (*batch, p.left.mn, p.left.k))
+    b = ProductOperand("b", p.right.expr, (*batch, p.right.k, p.right.mn))
+    left, right = a.buffer(len(batch) + p.left.along_k), b.buffer(len(batch) + (not p.right.along_k))
+    result = Buffer("c", p.accumulate, (*p.batch, p.m, p.n))
+
+    def store(where: Sequence[Expr], total: Expr, b: Builder, values: Inliner) -> None:
+        at = positions((*batch, p.c.m, p.c.n), where, values)
+        Epilogue(task, p.stage, p.c.reduce, b).element(values, total, p.position(at))
+
+    tree, copied = strategy_of(p, c, asynchronous=asynchronous), "ab" if asynchronous else ""
+    kernel = kernel_on(tree, task.name, {"a": left, "b": right, "c": result}, "abc", copied=copied)
+    kernel = Fusion(task, target, {left: a.element, right: b.element}, {result: store}).apply(kernel)
+    buffers = (*task.inputs, *task.outputs)
+    kernel = replace(kernel, buffers=buffers, outputs=task.outputs, dims=task.dims, note=f"cuda.matmul({c})")
+    return kernel.launched(min_blocks=1)

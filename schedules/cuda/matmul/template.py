@@ -2,12 +2,12 @@
 
     a block takes a tile of the product                    neighbouring blocks share reads in the L2 cache
     for each k-tile:    the next k-tile -> registers       the prologue is computed on the way
-                        total += left @ right              the multiplier: CUDA cores or tensor cores
+                        total += left @ right              by tensor cores
                         registers -> shared memory         into the other stage
     epilogue on the tile, in registers
 
 Operands that lie in memory unchanged are copied asynchronously, through as many stages as the configuration says, and
-not through registers.
+not through registers. Products by CUDA cores are the same schedule as a tree (``simt``).
 """
 
 from __future__ import annotations
@@ -28,12 +28,11 @@ from taskmap.schedules.cuda.matmul.copy_to_shared import SharedTileLoader
 from taskmap.schedules.cuda.matmul.mma import MmaMultiplier, spec_of
 from taskmap.schedules.cuda.matmul.operand import Operand
 from taskmap.schedules.cuda.matmul.problem_view import Gemm, TileContext
-from taskmap.schedules.cuda.matmul.shared_tile import padded_bytes, padded_tile, swizzled_bytes, swizzled_tile
-from taskmap.schedules.cuda.matmul.simt import SimtMultiplier
+from taskmap.schedules.cuda.matmul.shared_tile import padded_bytes, swizzled_bytes, swizzled_tile
+from taskmap.schedules.cuda.matmul.simt import schedule_simt
 from taskmap.schedules.cuda.matmul.split_k import Split, steps_of, why_not_split
-from taskmap.schedules.cuda.support.tile_partition import TilePartition, partition_tile
+from taskmap.schedules.cuda.support.tile_partition import TilePartition
 
-Multiplier = SimtMultiplier | MmaMultiplier
 _COPIES = (4, 8, 16)
 NOT_ROUNDED = "operands of f32 may be rounded to tf32 only if the option tf32 or PyTorch's settings allow it"
 
@@ -47,7 +46,7 @@ def validity(p: Gemm, c: MatmulConfig, target: GpuTarget) -> str | None:
     if not is_asynchronous(p, c, target) and c.stages > 2:
         return "operands that are loaded through registers need two stages"
     for f, extent in ((p.left, c.block_m), (p.right, c.block_n)):
-        shared_out = _share(f, extent, c)
+        shared_out = f.shared_out(extent, c.block_k, c.threads)
         if isinstance(shared_out, str):
             return shared_out
     needed = shared_bytes(p, c)
@@ -101,19 +100,14 @@ def _tile_along_k(f: Operand, c: MatmulConfig) -> bool:
     return f.along_k or f.expr.dtype.bytes != 2
 
 
-def _share(f: Operand, extent: int, c: MatmulConfig) -> TilePartition | str:
-    rows, columns = (extent, c.block_k) if f.along_k else (c.block_k, extent)
-    if columns % f.lanes:
-        return f"chunks of {f.lanes} do not divide {columns} elements"
-    return partition_tile(rows, columns // f.lanes, c.threads)
-
-
 def schedule_product(p: Gemm, config: MatmulConfig, target: GpuTarget) -> Kernel:
     """Instantiates the template. Raises ScheduleError with the reason if the configuration does not fit."""
     reason = validity(p, config, target)
     if reason is not None:
         raise ScheduleError(f"{p.task.name!r} cannot be computed as {config}", why=f"{reason}.")
     require_count(p.task, p.task.outputs, p.stage.shape)
+    if config.multiplier == "simt":
+        return schedule_simt(p, config, asynchronous=is_asynchronous(p, config, target), target=target)
     return _Matmul(p, config, target).kernel()
 
 
@@ -129,11 +123,7 @@ class _Matmul:
         self.frame = TileContext(p, (c.block_m, c.block_n), c.group, c.threads, c.split)
         values = self.frame.begin()
         b = self.frame.launch.b
-        multiplier = (
-            SimtMultiplier.open(b, c, p.accumulate)
-            if c.multiplier == "simt"
-            else MmaMultiplier.open(b, c, p.accumulate, values)
-        )
+        multiplier = MmaMultiplier.open(b, c, p.accumulate, values)
         left = self.staging("left", p.left, self.frame.row, c.block_m)
         right = self.staging("right", p.right, self.frame.column, c.block_n)
         if is_asynchronous(p, c, self.target):
@@ -151,11 +141,9 @@ class _Matmul:
 
     def staging(self, name: str, f: Operand, first: Expr, extent: int) -> SharedTileLoader:
         c, b = self.config, self.frame.launch.b
-        make = padded_tile if c.multiplier == "simt" else swizzled_tile
-        tile = make(
-            b, name, f.expr.dtype, c.stages, extent, c.block_k, along_k=_tile_along_k(f, c), is_left=name == "left"
-        )
-        how = _share(f, extent, c)
+        turned = _tile_along_k(f, c)
+        tile = swizzled_tile(b, name, f.expr.dtype, c.stages, extent, c.block_k, along_k=turned, is_left=name == "left")
+        how = f.shared_out(extent, c.block_k, c.threads)
         assert isinstance(how, TilePartition)
         return SharedTileLoader(b, f, self.frame.fixed, first, extent, c.block_k, self.p.k, how, c.threads, tile)
 
@@ -166,7 +154,7 @@ class _Matmul:
         return b.let("start", start), b.let("steps", count)
 
     def through_registers(
-        self, values: Inliner, multiplier: Multiplier, left: SharedTileLoader, right: SharedTileLoader
+        self, values: Inliner, multiplier: MmaMultiplier, left: SharedTileLoader, right: SharedTileLoader
     ) -> None:
         """Two stages: one is multiplied while the next one loads."""
         b, c = self.frame.launch.b, self.config
@@ -190,7 +178,7 @@ class _Matmul:
             b.barrier()
 
     def in_stages(
-        self, values: Inliner, multiplier: Multiplier, left: SharedTileLoader, right: SharedTileLoader
+        self, values: Inliner, multiplier: MmaMultiplier, left: SharedTileLoader, right: SharedTileLoader
     ) -> None:
         """A ring of stages: all but the one in use are in flight. Every step commits a copy group, if necessary an
         empty one, so that a group's age identifies its stage."""

@@ -66,3 +66,11 @@ def test_along_keeps_one_coordinate_of_every_task(mapping: TaskMapping) -> None:
 def test_along_of_a_function_is_unknown() -> None:
     assert along(from_function(lambda w: [(w, 0)], (4, 1), 4), 0) is None
     assert along(replicate(3, rank=2) * spatial(2, 1), 0) is not None
+
+
+def test_equal_mappings_that_are_written_differently_give_quotients_with_text_of_their_own() -> None:
+    """A cache by meaning would give the text of whoever asked first, and generated source would show it."""
+    written, short = repeat(2) * repeat(4), repeat(8)
+    assert written == short
+    texts = [str(quotient(m, repeat(4))) for m in (written, short)]
+    assert texts == ["(repeat(2) * repeat(4)) / (repeat(4))", "(repeat(8)) / (repeat(4))"]

@@ -32,7 +32,7 @@ from taskmap.decompose import Move as Copy
 from taskmap.ir import TaskMapping, repeat, spatial
 from taskmap.ir.interp.run import interpret
 from taskmap.ir.lower.pipeline import lower
-from taskmap.ir.nodes import Barrier, For, Kernel, LoopKind, Move, Var
+from taskmap.ir.nodes import Barrier, For, Kernel, Let, LoopKind, Move, Var
 from taskmap.ir.printer import print_kernel
 from taskmap.ir.target import cpu_target, gpu_named
 from taskmap.ir.types import f16, f32, f64, i32
@@ -258,11 +258,32 @@ def test_barriers_are_derived() -> None:
         return sum(isinstance(s, Barrier) for s in walk_stmts(tree.kernel().body))
 
     assert count(simt(MatMul(32, 32, 32))) == 2
-    assert count(buffered(MatMul(32, 32, 32))) == 1
+    assert count(buffered(MatMul(32, 32, 32))) == 2
     assert count(ring(MatMul(32, 32, 64, a=f16, b=f16))) == 1
     assert count(simt(MatMul(16, 16, 4))) == 1
     direct = MatMul(32, 32, 32).tile(16, 16).to(BLOCK).accumulate_in(REGISTER).split(1).tile(2, 2).to(THREAD)
     assert count(direct.tile(1, 1).done()) == 0
+
+
+def test_one_barrier_in_each_step_stands_at_its_end() -> None:
+    """And one before the first step: what is fetched for the next one may be in flight from its beginning."""
+    kernel = buffered(MatMul(32, 32, 32)).kernel()
+    (step,) = (s for s in kernel.body if isinstance(s, For))
+    assert isinstance(step.body[-1], Barrier)
+    assert sum(isinstance(s, Barrier) for s in walk_stmts(step.body)) == 1
+    before = kernel.body[: kernel.body.index(step)]
+    assert isinstance(before[-1], Barrier)
+    assert sum(isinstance(s, Barrier) for s in walk_stmts(before)) == 1
+
+
+def test_the_first_index_of_a_tile_has_a_name_where_loops_use_it() -> None:
+    """Loops over parts of a sum then have no divisions; what is done once for each tile keeps the tile's number."""
+
+    def names(tree: Strategy) -> set[str]:
+        return {s.var.name for s in walk_stmts(tree.kernel().body) if isinstance(s, Let)}
+
+    assert {"first_m", "first_n"} <= names(buffered(MatMul(40, 40, 32)))
+    assert not any(n.startswith("first_") for n in names(Copy(f32[64, 64]).tile(32, 32).to(BLOCK).done()))
 
 
 def test_split_unrolled_in_parts() -> None:

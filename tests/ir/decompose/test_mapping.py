@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import gcd
 from random import Random
 
 import pytest
@@ -16,6 +17,8 @@ from taskmap.ir.types import DType, TensorType, f16, f32
 from taskmap.ir.visit import walk_stmts
 from taskmap.schedules.cuda.matmul import mma, simt
 from taskmap.schedules.cuda.matmul.config import MatmulConfig
+from taskmap.schedules.cuda.matmul.problem_view import find_product
+from tests.schedules.graph_tasks import fused, matrix_product
 
 N = dim("n")
 LANES = [(32, 1), (16, 2), (8, 4), (4, 8), (2, 16), (1, 32)]
@@ -77,18 +80,13 @@ def test_the_check_finds_a_task_done_twice() -> None:
     ids=str,
 )
 def test_the_owners_of_the_simt_template(config: MatmulConfig) -> None:
-    _, _, (vm, vn) = simt._shape(config)
-    tree = (
-        MatMul(config.block_m, config.block_n, config.block_k)
-        .tile(config.block_m, config.block_n).to(BLOCK)
-        .accumulate_in(REGISTER)
-        .tile(config.warp_m, config.warp_n).to(WARP)
-        .tile((vm, 4 * vm), (vn, 8 * vn)).to(THREAD)
-        .split(1)
-        .tile(vm, vn)
-        .tile(1, 1).done()
-    )  # fmt: skip
-    assert tree.mapping("c") == simt.owner_of(config)
+    """Warps, pieces of each thread, and the 4 × 8 lanes that hold a piece."""
+    p = find_product(fused([matrix_product("plain", 256, 256, 64, f32)]))
+    assert p is not None
+    tree = simt.strategy_of(p, config)
+    (tm, tn), piece = config.thread_tile, repeat(*(gcd(n, 4) for n in config.thread_tile))
+    pieces = repeat(tm // piece.task_shape[0], tn // piece.task_shape[1])
+    assert tree.mapping("c") == spatial(*config.warps) * pieces * spatial(4, 8) * piece
 
 
 @pytest.mark.parametrize("sizes", [(64, 64, 32, 32), (128, 128, 64, 32), (32, 32, 16, 32)])
