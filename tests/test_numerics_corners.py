@@ -112,6 +112,13 @@ def test_norms_of_large_numbers(size: float) -> None:
         torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
 
 
+def test_norms_of_numbers_whose_sum_is_no_f32() -> None:
+    x = torch.randn(4, 300)
+    x[0, 60], x[2, 70] = 2.55e38, 2.5e38  # of one channel
+    for got, want in zip(compiled(norms)(x), norms(x), strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+
+
 LONG: dict[str, tuple[Function, tuple[int, ...]]] = {
     "sum": (torch.sum, (1 << 24,)),
     "mean": (torch.mean, (1 << 22,)),

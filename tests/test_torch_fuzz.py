@@ -140,6 +140,16 @@ def test_the_first_term_beyond_the_type_gives_a_sum_of_products_its_sign(monkeyp
     assert check(program, "cpu").kind == "value"
 
 
+@pytest.mark.parametrize(("result", "kind"), [(3e38, "rounding"), (2e38, "value"), (-torch.inf, "value")])
+def test_an_infinity_of_eager_may_be_a_number(monkeypatch: pytest.MonkeyPatch, result: float, kind: str) -> None:
+    """Twice 3e38 overflows, half of that does not."""
+    large = Input("x0", "torch.tensor([3e38, 1.0])")
+    program = Program(7, (large,), ("v0 = x0 * 2", "v1 = v0 * 0.5"), ("v1",), ((3, 4, 5),))
+    assert program.functions()[1](*program.functions()[0](3, 4, 5))[0][0] == torch.inf
+    monkeypatch.setattr(checking, "_taskmap", lambda f, p, t: lambda x: (torch.tensor([result, 1.0]),))
+    assert check(program, "cpu").kind == kind
+
+
 def test_a_constant_in_f32_of_a_kernel_in_f64_is_pytorchs_own(monkeypatch: pytest.MonkeyPatch) -> None:
     program = Program(7, (EXACT,), ("v0 = F.hardsigmoid(x0)",), ("v0",), ((3, 4, 5),), grad=True)
     monkeypatch.setattr(checking, "_taskmap", lambda f, p, t: lambda x: ((x + 3).clamp(0, 6) / 6,))

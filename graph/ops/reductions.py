@@ -167,7 +167,7 @@ def mean_and_variance(
     divisor = _divisor(number, correction, compute_type(inner))
     if wide is None and _along_rows(x, dim):
         return _corrected(x, dim, keepdim, divisor, _divisor(number, 0, compute_type(inner)), result)
-    center = mean(x, dim, True, inner)
+    center = mean(x, dim, True, inner) if wide else _mean_within_range(x, dim, compute_type(inner))
     distances = pointwise("squared_distance", (x, center), lambda a, m: (a - m) * (a - m), within=center.dtype)
     variance = fold("var", distances, dim, keepdim, "sum", same, lambda total: total / divisor, result)
     kept = center if keepdim or not x.shape else reshape(center, variance.shape)

@@ -3,6 +3,7 @@
     fx              the reader: one lowering per operator, or an extern node that PyTorch runs
     table           the table of lowerings, which the package ``aten`` fills, one file per family
     types           element types, and the tensors that taskmap cannot hold
+    empty_tensors   guards that tensors have elements
     symbols         symbolic sizes as expressions over size variables
     storage         the tensor behind a chain of views, for operators that address storage
     homes           storage that results share in PyTorch, for values that the caller gets

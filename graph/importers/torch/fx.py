@@ -18,6 +18,7 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from taskmap.graph.extern import Slot
 from taskmap.graph.importers.torch.aten import ATEN
+from taskmap.graph.importers.torch.empty_tensors import settle_empty_tensors
 from taskmap.graph.importers.torch.homes import Homes
 from taskmap.graph.importers.torch.origin import origin_of
 from taskmap.graph.importers.torch.storage import dense_order, storage_root
@@ -58,6 +59,7 @@ def read_fx(
     kept: Sequence[fx.Node] = (),
 ) -> tuple[Graph, Symbols]:
     """As import_fx, but also returns its symbols in PyTorch's terms. ``kept``: values that become the last outputs."""
+    settle_empty_tensors(gm)
     reader = _Reader(gm, example_inputs, device, kept)
     for node in gm.graph.nodes:
         reader.read(node)
