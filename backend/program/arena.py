@@ -29,7 +29,8 @@ def allocate_arena(size: int) -> Arena:
         return NO_ARENA
     huge = size >= _HUGE_PAGE
     try:
-        memory = mmap.mmap(-1, size + (_HUGE_PAGE if huge else 0))
+        # Private: huge pages are for private memory, and a forked process must not write into ours.
+        memory = mmap.mmap(-1, size + (_HUGE_PAGE if huge else 0), access=mmap.ACCESS_COPY)
     except OSError as error:
         raise MemoryError(f"cannot allocate an arena of {size} bytes: {error}") from error
     start = ctypes.addressof(ctypes.c_char.from_buffer(memory))

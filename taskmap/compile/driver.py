@@ -126,7 +126,11 @@ def _callable(
         main = ReplayedGraph(parts.main, executable, platform.device, platform.alignment, capturer, constant_inputs)
     if parts.prepare is None:
         return main
-    return FrozenGraph(main, runs(parts.prepare), parts.watched, ready.differ)
+    prepare = runs(parts.prepare)
+    # Operators of PyTorch may address the storage of an argument.
+    elsewhere = {v.slot - main.binding.inputs for e in main.binding.externs for v in e.reads}
+    prepare.keep_together(set(range(len(prepare.binding.outputs))) - elsewhere)
+    return FrozenGraph(main, prepare, parts.watched, ready.differ)
 
 
 def describe(plan: Plan) -> str:

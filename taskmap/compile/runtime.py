@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,6 +14,7 @@ from torch.autograd import profiler as _profiler
 from taskmap.backend.program.binding import Binding, DimSource, Place, Places, View
 from taskmap.backend.program.sizes import sizes_function
 from taskmap.compile.assemble import BoundProgram
+from taskmap.compile.constant_memory import ConstantMemory
 from taskmap.compile.output_pool import SMALLEST, KeptOutputs
 from taskmap.compile.profiling import with_ranges
 from taskmap.graph.importers.torch.types import dtype_of, torch_dtype
@@ -49,7 +49,7 @@ class CompiledGraph:
         self._empty = _allocator(device)
         self._specs = _Specs(binding)
         self._with_ranges: Runs | None = None
-        self.kept = KeptOutputs()
+        self.kept: KeptOutputs | ConstantMemory = KeptOutputs()
         self._large = self._specs.large() if device.type == "cpu" else frozenset()
         self.read_dims = _dims_reader(binding)
         self.fixed = {s: t if self._is_usable(t) else self._conform(t, t.stride()) for s, t in bound.fixed.items()}
@@ -62,6 +62,13 @@ class CompiledGraph:
         values = [*args, *self.tail]
         args.clear()
         return self.run(values, self.constants)
+
+    def keep_together(self, results: Container[int]) -> None:
+        """Place the numbered ``results`` of known sizes in one block of memory from now on: they are constants."""
+        slots = {o.slot for i, o in enumerate(self.binding.outputs) if i in results and isinstance(o, View)}
+        sizes = {slot: size for slot, size in self._specs.sizes_of_results().items() if slot in slots}
+        if self.device.type == "cpu" and sizes:
+            self.kept, self._large = ConstantMemory(sizes), frozenset(sizes)
 
     def run(self, values: list[Any], constants: array[int]) -> list[Any]:
         """The outputs, given all slots filled before the call and the addresses of the constants."""
@@ -204,11 +211,20 @@ class _Specs:
         plain = [o.slot for o in seen if isinstance(o, View) and o.spec is None and not o.copy]
         self.plain = plain if len(plain) == len(seen) else None
 
+    def sizes_of_results(self) -> dict[int, int]:
+        """The bytes of the results that a call allocates, by slot; nothing if their sizes depend on the call."""
+        if self.static is None:
+            return {}
+        return {slot: _extent(*self.static[slot][:2]) * dtype.itemsize for slot, dtype in self.allocate}
+
     def large(self) -> frozenset[int]:
         """The slots for which reusing memory pays: large ones of static size."""
-        static = self.static or {}
-        sizes = {slot: math.prod(static[slot][0]) * dtype.itemsize for slot, dtype in self.allocate if slot in static}
-        return frozenset(slot for slot, size in sizes.items() if size >= SMALLEST)
+        return frozenset(slot for slot, size in self.sizes_of_results().items() if size >= SMALLEST)
+
+
+def _extent(shape: Sequence[int], strides: Sequence[int]) -> int:
+    """Elements from the first to the last of a tensor."""
+    return 0 if 0 in shape else sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True)) + 1
 
 
 def _dims_reader(binding: Binding) -> Callable[[Sequence[Any]], tuple[int, ...]]:

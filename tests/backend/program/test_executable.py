@@ -24,6 +24,7 @@ from taskmap.backend.store.key import KernelSource
 from taskmap.backend.store.objects import KernelStore
 from taskmap.ir.errors import IndexOutOfRangeError, InputError
 from taskmap.ir.nodes import Dim, Var
+from tests.mappings import flags_of
 
 N = Var("s0")
 SCALE = KernelSource(
@@ -191,3 +192,10 @@ def test_arenas_are_used_again_and_grow() -> None:
     pool.give(small)
     assert pool.take(5 << 20).bytes == 5 << 20
     assert allocate_arena(3 << 20).address % (2 << 20) == 0
+
+
+def test_a_large_arena_is_private_memory_in_huge_pages() -> None:
+    large, small = allocate_arena(3 << 20), allocate_arena(1 << 20)
+    flags = flags_of(large.address)
+    assert "hg" in flags
+    assert "sh" not in flags | flags_of(small.address)  # a forked process has its own
