@@ -158,7 +158,7 @@ class PackWeights(GraphPass):
         pointwise = all(d == 1 for d in weight.shape[2:]) and not any(padding) and groups == 1 and not transposed
         rows = product([node.shape[0], *node.shape[2:]]) if pointwise else node.shape[-1]
         rows = ceil_div(rows, stride[-1]) if transposed else rows
-        channels = 0 if pointwise or transposed else weight.shape[1]
+        channels = 0 if pointwise or (transposed and groups > 1) else weight.shape[1 - axis]
         width = self.width(rows, columns, node.dtype, channels=channels)
         return 1, PackOrder(axis, (*range(2, len(weight.shape)), 1 - axis), columns, width)
 
