@@ -24,7 +24,7 @@ from taskmap.backend.store.key import KernelSource
 from taskmap.backend.store.objects import KernelStore
 from taskmap.ir.errors import IndexOutOfRangeError, InputError
 from taskmap.ir.nodes import Dim, Var
-from tests.mappings import flags_of
+from tests.backend.program.mappings import flags_of
 
 N = Var("s0")
 SCALE = KernelSource(

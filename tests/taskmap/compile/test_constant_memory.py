@@ -10,7 +10,7 @@ from torch import nn
 
 from taskmap.compile.constant_memory import ConstantMemory
 from taskmap.compile.frozen import FrozenGraph
-from tests.mappings import flags_of
+from tests.backend.program.mappings import flags_of
 from tests.taskmap.compare import compiled
 
 HUGE = 2 << 20
