@@ -41,7 +41,6 @@ def compile_fx(
 
 def compile_captured(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], session: Session) -> Callable[..., Any]:
     """As compile_fx, with parsed options; reports read ``session.record`` afterwards."""
-    RECURRENT.register()
     freeze = session.options.freeze and not any(
         # An inference tensor has no version counter, so changes to it would go unnoticed.
         isinstance(x, torch.Tensor) and x.is_inference()
@@ -74,5 +73,4 @@ def _compiler(kind: str, session: Session, freeze: bool = False) -> Callable[...
     return partial(compile_aten, kind=kind, session=session, freeze=freeze)
 
 
-RECURRENT = RecurrentTracing(compile_fx, compile_captured)
-RECURRENT.register()  # the backend is loaded before the first frame is traced
+RecurrentTracing(compile_fx, compile_captured).register()  # the backend is loaded before the first frame is traced

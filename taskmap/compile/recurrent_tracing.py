@@ -22,20 +22,26 @@ _TRACER = ("torch._dynamo.convert_frame", "_compile", "compiler_fn")
 """The function of Dynamo that compiles a frame, and its argument that holds the backend."""
 
 
+class _Lasting(list[Callable[..., None]]):
+    """Callbacks of which the first stays: Dynamo clears its callbacks together with its caches (torch.compiler.reset),
+    and the next frame is traced before anything here is called."""
+
+    def clear(self) -> None:
+        del self[1:]
+
+
 class RecurrentTracing:
     """The setting for ``backends``, functions that torch.compile calls, or what stands for them: partial functions and
-    wrappers. Dynamo's callbacks are cleared together with its caches (torch.compiler.reset), so ``register`` is called
-    again by every compilation."""
+    wrappers."""
 
     def __init__(self, *backends: Callable[..., Any]) -> None:
         self._backends = backends
         self._before: bool | None = None
 
     def register(self) -> None:
-        """Have Dynamo call ``begin`` and ``end`` around its compilations."""
-        if self.begin not in callback_handler.start_callbacks:
-            callback_handler.register_start_callback(self.begin)
-            callback_handler.register_end_callback(self.end)
+        """Have Dynamo call ``begin`` and ``end`` around its compilations from now on."""
+        callback_handler.start_callbacks = _Lasting([self.begin, *callback_handler.start_callbacks])
+        callback_handler.end_callbacks = _Lasting([self.end, *callback_handler.end_callbacks])
 
     def begin(self, _: object = None) -> None:
         """Dynamo is about to trace a frame."""

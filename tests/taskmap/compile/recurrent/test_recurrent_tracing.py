@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch._dynamo.callback import callback_handler
 from torch._dynamo.exc import Unsupported
 
 import taskmap
-from taskmap.torch_backend import RECURRENT, compile_fx
+from taskmap.torch_backend import compile_fx
 from taskmap.util.metrics import metrics
 from tests.taskmap.compare import since
 
@@ -30,9 +31,8 @@ class Tagger(nn.Module):
 
 @pytest.fixture(autouse=True)
 def fresh() -> Iterator[None]:
-    """Dynamo without compiled functions, and with the callbacks that loading the backend leaves."""
+    """Dynamo without compiled functions."""
     torch._dynamo.reset()
-    RECURRENT.register()
     yield
     torch._dynamo.reset()
 
@@ -90,15 +90,16 @@ def test_a_users_setting_stays() -> None:
         assert torch._dynamo.config.allow_rnn
 
 
-def test_a_reset_is_made_good_by_the_next_compilation() -> None:
-    torch._dynamo.reset()
-    plain: Any = torch.compile(torch.sin, backend="taskmap")
-    plain(torch.ones(3))
+def test_a_reset_keeps_the_callbacks_and_clears_those_of_others() -> None:
+    seen: list[object] = []
+    callback_handler.register_start_callback(seen.append)
+    torch.compiler.reset()
     module = Tagger("RNN").eval()
     compiled: Any = torch.compile(module, backend="taskmap", fullgraph=True)
     x = torch.randn(5, 2, 4)
     with torch.no_grad():
         torch.testing.assert_close(compiled(x), module(x))
+    assert not seen
 
 
 def test_a_version_without_the_setting_compiles_the_rest() -> None:
