@@ -6,6 +6,7 @@ inference) is imported and compiled. The backend keeps no state: every call of c
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -19,6 +20,7 @@ from taskmap.compile.recurrent_layers import keep_layers
 from taskmap.compile.recurrent_tracing import RecurrentTracing
 from taskmap.compile.session import Session, new_session
 from taskmap.graph.importers.torch.decompositions import decompositions
+from taskmap.ir.target import CpuTarget
 from taskmap.options import Options
 from taskmap.targets.devices import device_of
 
@@ -53,9 +55,17 @@ def compile_captured(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], se
         decompositions=decompositions(),
         partition_fn=partition,
     )
-    keep_layers(gm, example_inputs)
+    keep_layers(gm, example_inputs, _cache(session), session.options.threads or torch.get_num_threads())
     compiled: Callable[..., Any] = backend(gm, _as_called(gm, example_inputs))
     return compiled
+
+
+def _cache(session: Session) -> float:
+    """The bytes of a core's second-level cache. On a GPU none: there PyTorch has cuDNN; unlimited where a GPU is
+    simulated."""
+    if isinstance(session.target, CpuTarget):
+        return session.target.l2
+    return 0 if session.platform.device.type == "cuda" else math.inf
 
 
 def _as_called(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> list[Any]:

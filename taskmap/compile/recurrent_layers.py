@@ -2,6 +2,10 @@
 
 PyTorch's own decompositions unroll every time step, so that the graph grows with the sequence length. Here each layer
 stays one operator: the importer turns it into a loop, and PyTorch computes its gradient from the layer's inputs.
+
+The loop of a sequence runs on one core, which reads all weights of the states in every step. Where its cache cannot
+hold them, PyTorch runs the layer: it shares their products among cores, and among the sequences of a batch. That is no
+gain for a single sequence whose directions occupy all cores.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 from torch._C._functorch import maybe_current_level
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 KINDS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 _EAGER: dict[str, Callable[..., Any]] = {kind: getattr(torch, kind) for kind in KINDS}
@@ -19,8 +24,9 @@ _ARGUMENTS = 9
 """Arguments of a call with sequences of one length; packed sequences have as many, but their flag is elsewhere."""
 
 
-def keep_layers(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> None:
-    """Replace, in place, each LSTM, GRU or RNN call in a graph captured by Dynamo by layers of one operator each."""
+def keep_layers(gm: fx.GraphModule, example_inputs: Sequence[Any], cache: float, threads: int) -> None:
+    """Replace, in place, each LSTM, GRU or RNN call in a graph captured by Dynamo by layers of one operator each.
+    ``cache``: the bytes of weights that each of ``threads`` cores holds."""
     trained = torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in example_inputs)
     for module in gm.modules():
         if not isinstance(module, fx.GraphModule):
@@ -28,16 +34,17 @@ def keep_layers(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> None:
         found = [n for n in module.graph.nodes if n.op == "call_function" and n.target in _EAGER.values()]
         for node in found:
             kind = next(k for k, function in _EAGER.items() if function == node.target)
-            node.target, node.args = recurrent_layers, (kind, trained, *node.args)
+            node.target, node.args = recurrent_layers, (kind, trained, cache, threads, *node.args)
         if found:
             module.recompile()
 
 
-def recurrent_layers(kind: str, trained: bool, *args: Any, **kwargs: Any) -> Any:
+def recurrent_layers(kind: str, trained: bool, cache: float, threads: int, *args: Any, **kwargs: Any) -> Any:
     """The call, layer by layer; a layer that is not supported runs as in PyTorch."""
-    if not _is_plain(kind, args, kwargs):
-        if not trained and _has_projections(kind, args, kwargs):
-            return _projected(*args)
+    plain = _is_plain(kind, args, kwargs)
+    if not trained and (_exceeds(cache, threads, args) if plain else _has_projections(kind, args, kwargs)):
+        return _whole(kind, *args)
+    if not plain:
         return _taken_apart(kind, trained, *args, **kwargs)
     x, hx, params, biased, layers, dropout, train, bidirectional, batch_first = args
     states = list(hx) if kind == "lstm" else [hx]
@@ -55,10 +62,18 @@ def recurrent_layers(kind: str, trained: bool, *args: Any, **kwargs: Any) -> Any
     return (x.transpose(0, 1) if batch_first else x, *results)
 
 
-def _projected(x: Tensor, *args: Any) -> tuple[Tensor, ...]:
-    *rest, batch_first = args
+def _exceeds(cache: float, threads: int, args: Sequence[Any]) -> bool:
+    """True for a call without dropout if PyTorch runs it faster, by the bytes of a layer's weights of the state."""
+    x, _, params, _, _, dropout, train, bidirectional, batch_first = args
+    alone = statically_known_true(x.shape[0 if batch_first else 1] == 1) and 1 + bidirectional >= threads
+    return not alone and not (dropout and train) and params[1].numel() * params[1].itemsize > cache
+
+
+def _whole(kind: str, x: Tensor, hx: Any, *args: Any) -> tuple[Tensor, ...]:
+    params, biased, layers, _, _, bidirectional, batch_first = args
     x = x.transpose(0, 1) if batch_first else x
-    every, *last = torch.ops.taskmap.projected_lstm(x, *rest[:4], rest[-1])
+    states = list(hx) if kind == "lstm" else [hx]
+    every, *last = torch.ops.taskmap.recurrent_call(kind, x, states, params, biased, layers, bidirectional)
     return (every.transpose(0, 1) if batch_first else every, *last)
 
 
@@ -138,21 +153,34 @@ def _(kind: str, x: Tensor, states: list[Tensor], weights: list[Tensor], biased:
     return [x.new_empty((x.shape[0], x.shape[1], directions * hidden)), *(x.new_empty(s.shape) for s in states)]
 
 
-@torch.library.custom_op("taskmap::projected_lstm", mutates_args=())
-def projected_lstm(
-    x: Tensor, hx: list[Tensor], params: list[Tensor], biased: bool, layers: int, bidirectional: bool
+@torch.library.custom_op("taskmap::recurrent_call", mutates_args=())
+def recurrent_call(
+    kind: str,
+    x: Tensor,
+    states: list[Tensor],
+    params: list[Tensor],
+    biased: bool,
+    layers: int,
+    bidirectional: bool,
 ) -> list[Tensor]:
-    """An LSTM with projections as PyTorch runs it, steps first; its decomposition would unroll them."""
-    made = torch.lstm(x, hx, params, biased, layers, 0.0, False, bidirectional, False)
+    """All layers as PyTorch runs them, steps first; its decompositions would unroll them."""
+    hx = tuple(states) if kind == "lstm" else states[0]
+    made = _EAGER[kind](x, hx, params, biased, layers, 0.0, False, bidirectional, False)
     return [t.contiguous() for t in made]
 
 
-@projected_lstm.register_fake
+@recurrent_call.register_fake
 def _(
-    x: Tensor, hx: list[Tensor], params: list[Tensor], biased: bool, layers: int, bidirectional: bool
+    kind: str,
+    x: Tensor,
+    states: list[Tensor],
+    params: list[Tensor],
+    biased: bool,
+    layers: int,
+    bidirectional: bool,
 ) -> list[Tensor]:
-    width = hx[0].shape[-1] * (2 if bidirectional else 1)
-    return [x.new_empty((x.shape[0], x.shape[1], width)), *(x.new_empty(s.shape) for s in hx)]
+    width = states[0].shape[-1] * (2 if bidirectional else 1)
+    return [x.new_empty((x.shape[0], x.shape[1], width)), *(x.new_empty(s.shape) for s in states)]
 
 
 @torch.library.custom_op("taskmap::recurrent_backward", mutates_args=())

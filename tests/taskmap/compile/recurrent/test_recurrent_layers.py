@@ -103,6 +103,19 @@ def test_projections_stay_one_operator(options: dict[str, Any]) -> None:
     assert since(before).externs == 1
 
 
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+@pytest.mark.parametrize(("batch", "threads", "externs"), [(2, 1, 1), (1, 2, 1), (1, 1, 0)])
+def test_pytorch_runs_layers_whose_weights_no_cache_holds(kind: str, batch: int, threads: int, externs: int) -> None:
+    """Unless a single sequence occupies all cores."""
+    layer: Any = getattr(torch.nn, kind)(4, 1500, batch_first=True).eval()
+    compiled: Any = torch.compile(layer, backend="taskmap", options={"threads": threads})
+    x = torch.randn(batch, 3, 4)
+    before = metrics()
+    with torch.no_grad():
+        agree(compiled(x), layer(x))
+    assert since(before).externs == externs
+
+
 def test_packed_sequences_stay_as_they_are() -> None:
     packed = torch.nn.utils.rnn.pack_padded_sequence(torch.randn(5, 2, 4), [5, 3])
     plain = torch.nn.GRU(4, 6).eval()
