@@ -132,11 +132,30 @@ def _is_uniform(tensors: Sequence[Tensor]) -> bool:
     )
 
 
-def _eager(kind: str, x: Tensor, states: Sequence[Tensor], weights: Sequence[Tensor], biased: bool) -> list[Tensor]:
-    bidirectional = len(weights) == 2 * (4 if biased else 2)
+def _eager(
+    kind: str,
+    x: Tensor,
+    states: Sequence[Tensor],
+    weights: Sequence[Tensor],
+    biased: bool,
+    layers: int,
+    bidirectional: bool,
+) -> list[Tensor]:
+    """The call by PyTorch, steps first, without dropout."""
     hx = tuple(states) if kind == "lstm" else states[0]
-    made: tuple[Tensor, ...] = _EAGER[kind](x, hx, list(weights), biased, 1, 0.0, False, bidirectional, False)
+    made: tuple[Tensor, ...] = _EAGER[kind](x, hx, list(weights), biased, layers, 0.0, False, bidirectional, False)
     return list(made)
+
+
+def _layer(kind: str, x: Tensor, states: Sequence[Tensor], weights: Sequence[Tensor], biased: bool) -> list[Tensor]:
+    """One layer by PyTorch, steps first."""
+    return _eager(kind, x, states, weights, biased, 1, bidirectional=len(states[0]) == 2)
+
+
+def _like_results(x: Tensor, states: Sequence[Tensor], directions: Any) -> list[Tensor]:
+    """Tensors of the shapes of the results."""
+    steps, batch, _ = x.shape
+    return [x.new_empty((steps, batch, directions * states[0].shape[-1])), *(x.new_empty(s.shape) for s in states)]
 
 
 @torch.library.custom_op("taskmap::recurrent", mutates_args=())
@@ -144,13 +163,12 @@ def recurrent(kind: str, x: Tensor, states: list[Tensor], weights: list[Tensor],
     """One layer: x [steps, batch, width], states [directions, batch, hidden] (two for an LSTM) to the states of all
     steps [steps, batch, directions * hidden] and the last ones. ``weights``: for each direction, those of the input and
     of the state, and their biases."""
-    return [t.contiguous() for t in _eager(kind, x, states, weights, biased)]
+    return [t.contiguous() for t in _layer(kind, x, states, weights, biased)]
 
 
 @recurrent.register_fake
-def _(kind: str, x: Tensor, states: list[Tensor], weights: list[Tensor], biased: bool) -> list[Tensor]:
-    directions, _, hidden = states[0].shape
-    return [x.new_empty((x.shape[0], x.shape[1], directions * hidden)), *(x.new_empty(s.shape) for s in states)]
+def _(kind: str, x: Tensor, states: list[Tensor], *_: Any) -> list[Tensor]:
+    return _like_results(x, states, states[0].shape[0])
 
 
 @torch.library.custom_op("taskmap::recurrent_call", mutates_args=())
@@ -163,24 +181,14 @@ def recurrent_call(
     layers: int,
     bidirectional: bool,
 ) -> list[Tensor]:
-    """All layers as PyTorch runs them, steps first; its decompositions would unroll them."""
-    hx = tuple(states) if kind == "lstm" else states[0]
-    made = _EAGER[kind](x, hx, params, biased, layers, 0.0, False, bidirectional, False)
-    return [t.contiguous() for t in made]
+    """All layers as PyTorch runs them; its decompositions would unroll the steps. Shapes as of ``recurrent``, with
+    states [layers * directions, batch, hidden]."""
+    return [t.contiguous() for t in _eager(kind, x, states, params, biased, layers, bidirectional)]
 
 
 @recurrent_call.register_fake
-def _(
-    kind: str,
-    x: Tensor,
-    states: list[Tensor],
-    params: list[Tensor],
-    biased: bool,
-    layers: int,
-    bidirectional: bool,
-) -> list[Tensor]:
-    width = states[0].shape[-1] * (2 if bidirectional else 1)
-    return [x.new_empty((x.shape[0], x.shape[1], width)), *(x.new_empty(s.shape) for s in states)]
+def _(kind: str, x: Tensor, states: list[Tensor], *others: Any) -> list[Tensor]:
+    return _like_results(x, states, 2 if others[-1] else 1)
 
 
 @torch.library.custom_op("taskmap::recurrent_backward", mutates_args=())
@@ -193,7 +201,7 @@ def recurrent_backward(
     with torch.enable_grad(), torch._C._SetExcludeDispatchKeyGuard(key, False):
         leaves = [t.detach().requires_grad_() for t in given]
         split = 1 + len(states)
-        made = _eager(kind, leaves[0], leaves[1:split], leaves[split:], biased)
+        made = _layer(kind, leaves[0], leaves[1:split], leaves[split:], biased)
         found = torch.autograd.grad(made, leaves, gradients, allow_unused=True)
     # The two biases are added together: both have the same gradient, and results of an operator share no memory.
     return [
