@@ -17,6 +17,7 @@ from taskmap.ir.task import Compute
 from taskmap.ir.types import DType
 from taskmap.ir.util.lazy import lazily
 
+# Only a text of a node needs the printer; a process that runs a kept model has no other use for it.
 if TYPE_CHECKING:
     from taskmap.ir.printer import print_dim as _print_dim
 else:

@@ -99,6 +99,11 @@ class Binding:
     hidden: int = 0
 
 
+def span(shape: Sequence[int], strides: Sequence[int]) -> int:
+    """The number of elements from the first to the last of a tensor, both included."""
+    return 0 if 0 in shape else 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
+
+
 def axis_of(source: DimSource) -> tuple[int, int] | None:
     """The argument and axis that a symbolic size is read from; None for a size with another source."""
     match source:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from taskmap.backend.program.binding import Binding, DimSource, TensorSpec, View, axis_of
+from taskmap.backend.program.binding import Binding, DimSource, TensorSpec, View, axis_of, span
 from taskmap.backend.program.memory_plan import ALIGNMENT, MemoryPlan, MemoryRegion
 from taskmap.backend.program.structure import BufferKind, Launch, Program, ProgramBuffer
 from taskmap.ir.expressions import Dim, Expr, Var
@@ -227,11 +227,6 @@ def machine_from(document: Json) -> Machine:
 def document_of(text: bytes) -> Json:
     """The text of a manifest, parsed. Raises ValueError."""
     return parsed(text)
-
-
-def span(shape: Sequence[int], strides: Sequence[int]) -> int:
-    """The number of elements from the first to the last of a tensor, both included."""
-    return 0 if 0 in shape else 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
 
 
 _SHA256 = matching(_HEX, "a SHA-256")

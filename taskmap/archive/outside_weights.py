@@ -14,8 +14,8 @@ from typing import NamedTuple
 import torch
 
 from taskmap.archive.graph import AddWeight
-from taskmap.archive.manifest import PlanRecord, array_binding, span
-from taskmap.backend.program.binding import View
+from taskmap.archive.manifest import PlanRecord, array_binding
+from taskmap.backend.program.binding import View, span
 from taskmap.backend.program.launch_c import launch_sources
 from taskmap.backend.program.memory_plan import plan_memory
 from taskmap.compile.assemble import BoundProgram

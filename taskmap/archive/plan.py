@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from taskmap.archive.manifest import Manifest, PlanRecord, Weight, span
-from taskmap.backend.program.binding import Place, Places, View, axis_of
+from taskmap.archive.manifest import Manifest, PlanRecord, Weight
+from taskmap.backend.program.binding import Place, Places, View, axis_of, span
 from taskmap.backend.program.sizes import sizes_function
 from taskmap.backend.program.structure import BufferKind
 from taskmap.ir.errors import CodegenError

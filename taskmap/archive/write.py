@@ -17,8 +17,8 @@ import taskmap
 from taskmap.archive.file import PAGE, WEIGHTS, ArchiveEntry, check_writable, digest, write_archive
 from taskmap.archive.graph import GraphRecord, recorded
 from taskmap.archive.machine import machine_of
-from taskmap.archive.manifest import KernelObject, Manifest, PortRecord, Weight, document_of, manifest_from, span
-from taskmap.archive.outside_weights import Outside, OutsideWeights
+from taskmap.archive.manifest import KernelObject, Manifest, PortRecord, Weight, document_of, manifest_from
+from taskmap.archive.outside_weights import Outside, OutsideWeights, span_bytes
 from taskmap.archive.plan import sound_plans
 from taskmap.archive.refusals import check_archivable, check_segments
 from taskmap.archive.session import ArchiveSession, Binary
@@ -236,7 +236,7 @@ class ArchiveWriter:
         place = None if self.outside is None else self.outside.place_of(tensor)
         if place is not None:
             return self._outside(tensor, held, place)
-        size = span(tensor.shape, tensor.stride()) * tensor.element_size()
+        size = span_bytes(tensor)
         content = memoryview((ctypes.c_char * size).from_address(tensor.data_ptr()) if size else b"").cast("B")
         sha = digest(content)
         key = (held, tuple(tensor.shape), tensor.stride(), sha)
@@ -256,7 +256,7 @@ class ArchiveWriter:
         key = (held, tuple(tensor.shape), tensor.stride(), place)
         if key not in self._known:
             self._known[key] = len(self.weights)
-            size = span(tensor.shape, tensor.stride()) * tensor.element_size()
+            size = span_bytes(tensor)
             shape, strides = tuple(tensor.shape), tuple(tensor.stride())
             self.weights.append(Weight(held, shape, strides, place.offset, size, "", place.file, not place.file))
         return self._known[key]

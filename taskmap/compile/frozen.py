@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from taskmap.backend.program.binding import span
 from taskmap.backend.program.watch import Watch, watch
 from taskmap.compile.runtime import CompiledGraph
 from taskmap.targets.streams import OnStream, refuse_capture
@@ -138,7 +139,4 @@ def _nothing(args: list[Any]) -> tuple[torch.Tensor, ...]:
 def _memory(tensor: torch.Tensor) -> tuple[int, int, bool]:
     """First byte and size in bytes of the memory that a tensor may read, and whether it is private to this process."""
     private = not tensor.is_shared()  # type: ignore[no-untyped-call]
-    if tensor.numel() == 0:
-        return tensor.data_ptr(), 0, private
-    last = sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return tensor.data_ptr(), (last + 1) * tensor.element_size(), private
+    return tensor.data_ptr(), span(tensor.shape, tensor.stride()) * tensor.element_size(), private

@@ -11,6 +11,8 @@ from weakref import getweakrefcount, ref
 
 import torch
 
+from taskmap.backend.program.binding import span
+
 SMALLEST = 1 << 20
 """Below this many bytes the C library itself keeps freed memory."""
 MOST = 128 << 20
@@ -41,8 +43,7 @@ class KeptOutputs:
         unknown = torch.empty(1).untyped_storage()  # to others: these are the counts of free memory
         if storage is not None and _references(storage) == _references(unknown) and not storage.is_shared():
             tensor = torch.empty(0, dtype=dtype)
-            last = sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
-            if storage.nbytes() == (last + 1) * tensor.element_size():
+            if storage.nbytes() == span(shape, strides) * tensor.element_size():
                 tensor.set_(storage, 0, shape, strides)
                 self._kept[slot] = storage
                 return tensor

@@ -11,7 +11,7 @@ import torch
 from torch._C._dynamo import guards
 from torch.autograd import profiler as _profiler
 
-from taskmap.backend.program.binding import Binding, DimSource, Place, Places, View
+from taskmap.backend.program.binding import Binding, DimSource, Place, Places, View, span
 from taskmap.backend.program.sizes import sizes_function
 from taskmap.compile.assemble import BoundProgram
 from taskmap.compile.constant_memory import ConstantMemory
@@ -215,16 +215,11 @@ class _Specs:
         """The bytes of the results that a call allocates, by slot; nothing if their sizes depend on the call."""
         if self.static is None:
             return {}
-        return {slot: _extent(*self.static[slot][:2]) * dtype.itemsize for slot, dtype in self.allocate}
+        return {slot: span(*self.static[slot][:2]) * dtype.itemsize for slot, dtype in self.allocate}
 
     def large(self) -> frozenset[int]:
         """The slots for which reusing memory pays: large ones of static size."""
         return frozenset(slot for slot, size in self.sizes_of_results().items() if size >= SMALLEST)
-
-
-def _extent(shape: Sequence[int], strides: Sequence[int]) -> int:
-    """Elements from the first to the last of a tensor."""
-    return 0 if 0 in shape else sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True)) + 1
 
 
 def _dims_reader(binding: Binding) -> Callable[[Sequence[Any]], tuple[int, ...]]:
