@@ -36,8 +36,9 @@ def write(path: Path, scale: float, size: int | str = "n", external: bool = Fals
 
 
 @pytest.fixture(autouse=True)
-def settled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Treats files written just now as settled."""
+def settled(monkeypatch: pytest.MonkeyPatch, cache_dir: Path) -> None:
+    """Treats files written just now as settled. The store is a test's own: a model is kept only while the tuning cache
+    in it does not change."""
     monkeypatch.setattr(kept_models, "_SETTLED_SECONDS", 0.0)
 
 

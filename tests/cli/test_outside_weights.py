@@ -27,8 +27,8 @@ STORED = (INNER * COLUMNS + 1000 * INNER) * 4
 
 
 @pytest.fixture(autouse=True)
-def settled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Treats files written just now as settled."""
+def settled(monkeypatch: pytest.MonkeyPatch, cache_dir: Path) -> None:
+    """Treats files written just now as settled, in a store of the test's own: other tests tune."""
     monkeypatch.setattr(kept_models, "_SETTLED_SECONDS", 0.0)
 
 
