@@ -11,6 +11,7 @@ from taskmap.ir.construct import (
     call,
     cast,
     ceil_div,
+    compare,
     const,
     eq,
     index,
@@ -34,6 +35,9 @@ from taskmap.schedules.common.epilogue import Epilogue
 from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.common.loops import each_column, lane_kind
 from taskmap.schedules.cpu.matmul.microkernel import Tile, emit_tile
+
+_LEAST = math.log(2.0**-126)
+"""The logarithm of the least normal number."""
 
 
 @dataclass(slots=True)
@@ -304,14 +308,14 @@ class QueryTile:
             safe = b.let("safe", select(eq(top, minus), const(0.0, f32), top))
             with b.loop("lane", lanes, lane_kind(lanes)) as lane, b.loop("vector", index(vectors)) as v:
                 values.bind(v, t.columns // lanes)
-                weight = b.let("p", call("exp", t.scores[i, v * lanes + lane] - safe))
+                weight = b.let("p", weight_of(t.scores[i, v * lanes + lane] - safe))
                 b.store(t.weights, (i, v * lanes + lane), cast(weight, t.weights.dtype))
                 b.store(added, lane, added[lane] + weight)
             sum_here = lane_reduce("sum", load(added, every))
             if t.single:
                 b.store(t.total, kept, sum_here)
             else:
-                shrink = b.let("shrink", call("exp", t.top[kept] - safe))
+                shrink = b.let("shrink", weight_of(t.top[kept] - safe))
                 b.store(t.total, kept, t.total[kept] * shrink + sum_here)
                 b.store(t.top, kept, top)
                 self.rescale(values, kept, shrink)
@@ -346,6 +350,13 @@ class QueryTile:
                     for d, _ in each_column(b, inside, groups):
                         place = (self.kept + i, d0 + d)
                         b.store(t.sums, place, out[i, d] if t.single else t.sums[place] + out[i, d])
+
+
+def weight_of(below: Expr) -> Expr:
+    """exp(``below``), and 0 instead of a subnormal: each instruction that reads or makes one takes microcode, some 150
+    cycles. Masks of -100, as in windows that are shifted, would give one for every masked key. PyTorch's fused
+    attention does the same."""
+    return call("exp", select(compare("lt", below, const(_LEAST, f32)), const(-math.inf, f32), below))
 
 
 def _panels(columns: int, width: int, lanes: int) -> list[tuple[int, int, list[tuple[int, int]]]]:

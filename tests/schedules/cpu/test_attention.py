@@ -94,6 +94,31 @@ def test_large_scores_do_not_overflow() -> None:
     check([Case(fused([y], y), [x], isa=isa) for isa in isas()], {"f32": 2e-3})
 
 
+@pytest.mark.parametrize("keys", [19, 300])
+def test_no_weight_is_subnormal(keys: int) -> None:
+    """Products with subnormal weights take microcode. Values that are an identity show the weights; some scores lie
+    where exp is subnormal, as behind masks of -100. More keys than a block holds: a later maximum rescales."""
+    q, k, v = tensor(1, 1, 4, 16), tensor(1, 1, keys, 16), tensor(1, 1, keys, keys)
+    mask = tensor(1, 1, 4, keys)
+    y = attention(q, k, v, mask)
+    zeros = [np.zeros((1, 1, rows, 16), np.float32) for rows in (4, keys)]
+    scores = np.full((4, keys), -95.0, np.float32)
+    scores[0, keys // 2 :] = 0
+    scores[1, ::2] = 0
+    scores[2] = np.linspace(0, -110, keys)
+    scores[3] = -np.inf
+    scores[3, 1] = np.nan
+    arrays = [*zeros, np.eye(keys, dtype=np.float32)[None, None], scores[None, None]]
+    cases = [Case(fused([y], y, inputs=[q, k, v, mask]), arrays, isa=isa) for isa in isas()]
+    exact = np.exp(scores - scores.max(axis=1, keepdims=True), dtype=np.float64)
+    total = exact.sum(axis=1, keepdims=True)[:3]
+    for (result,) in run_cases(cases):
+        weights = np.asarray(result[0, 0, :3], np.float64) * total
+        assert not np.any((weights > 0) & (weights < 0.999 * np.finfo(np.float32).tiny))
+        np.testing.assert_allclose(weights, exact[:3], rtol=2e-5, atol=1.2e-38)
+        assert np.isnan(result[0, 0, 3]).all()
+
+
 def test_one_kernel_serves_all_lengths() -> None:
     s, t = Var("s"), Var("t")
     q, k, v = tensor(1, 2, s, 16), tensor(1, 2, t, 16), tensor(1, 2, t, 16)
