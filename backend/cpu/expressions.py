@@ -120,6 +120,8 @@ class Expressions(ExpressionWriter[str]):
 
     def as_mask(self, e: ir.Expr, bits: int) -> str:
         """A vector predicate as a mask of that width."""
+        if isinstance(e, ir.Broadcast):
+            return self._same_for_all(e, bits)
         have, code = self.mask_bits(e), self.of(e)
         return code if have == bits else f"tm_mask_m{have}x{e.lanes}_to_m{bits}x{e.lanes}({code})"
 
@@ -274,9 +276,12 @@ class Expressions(ExpressionWriter[str]):
 
     def _broadcast(self, e: ir.Broadcast) -> str:
         if e.dtype.is_bool:
-            bits = self.mask_bits(e.a)
-            return f"(({mask_type(bits, e.lanes)})tm_splat_i{bits}x{e.lanes}((i{bits})-({self.of(e.a)} != 0)))"
+            return self._same_for_all(e, self.mask_bits(e.a))
         return f"tm_splat_{c_type(e.dtype, e.lanes)}({self.of(e.a)})"
+
+    def _same_for_all(self, e: ir.Broadcast, bits: int) -> str:
+        """A mask of that width with the same truth in every lane."""
+        return f"(({mask_type(bits, e.lanes)})tm_splat_i{bits}x{e.lanes}((i{bits})-({self.of(e.a)} != 0)))"
 
     def _lanereduce(self, e: ir.LaneReduce) -> str:
         code = self.of(e.a)

@@ -1,4 +1,4 @@
-"""Interior: a vector with all lanes inside the bounds needs no clamps.
+"""Interior: a vector with all lanes, and all taps of its window, inside the bounds needs no clamps.
 
 for l in vector(16): y[l] = select(c + l < n, x[min(c + l, n - 1)], 0)     ->
 if n - c - 16 >= 0:  for l in vector(16): y[l] = x[c + l]                  contiguous
@@ -57,6 +57,7 @@ class _Clamps:
     loop: For
     simplifier: Simplifier = field(default_factory=Simplifier)
     slacks: list[Poly] = field(default_factory=list)
+    tested: list[Poly] = field(default_factory=list)
     inner: set[Var] = field(init=False)
     extents: dict[Var, int] = field(init=False)
 
@@ -65,6 +66,7 @@ class _Clamps:
         self.inner = {s.var for s in named}
         loops = [(s.var, constant_value(s.extent)) for s in (self.loop, *named) if isinstance(s, For)]
         self.extents = {v: int(n) for v, n in loops if n is not None}
+        self.tested = [p for e in walk_exprs(self.loop.body) if (p := self.room(e)) is not None]
 
     def find(self) -> None:
         """Collect the clamps, each once."""
@@ -90,18 +92,19 @@ class _Clamps:
             if self.is_fixed(bound):
                 room = bound - clamped if e.op == "min" else clamped - bound
                 p = self.simplifier.poly(room)
-                return (p, clamped) if self.step(p) else None
+                return (p, clamped) if self.pays(p) else None
         return None
 
-    def step(self, p: Poly) -> int | None:
-        """The increase of p from lane to lane; None if it is not constant, if p is not linear in an inner loop, or if p
-        varies inside the loop in another way."""
+    def pays(self, p: Poly) -> bool:
+        """True if p is linear in the lane and in inner loops, and varies in no other way, and a copy without its clamp
+        gains: it depends on the lane, or it decides a comparison, as of a tap outside an image."""
         moving = [v for v in self.extents if v is self.loop.var or v in self.inner]
         if not all(atom in moving or self.is_fixed(atom) for monomial in p for atom in monomial):
-            return None
-        if any(poly.linear_coefficient(p, v) is None for v in moving):
-            return None
-        return poly.linear_coefficient(p, self.loop.var)
+            return False
+        steps = [poly.linear_coefficient(p, v) for v in moving]
+        if None in steps or not any(steps):
+            return False
+        return bool(poly.linear_coefficient(p, self.loop.var)) or any(_at_least(known, p) for known in self.tested)
 
     def is_fixed(self, e: Expr) -> bool:
         """True if e is the same for all lanes and throughout the loop."""
@@ -119,6 +122,12 @@ class _Clamps:
             total = total & compare("ge", least, index(0))
         return total
 
+    def room(self, e: Expr) -> Poly | None:
+        """A value that is at least 0 exactly where ``e``, a comparison of indices, holds; None for other expressions."""
+        if not isinstance(e, Compare) or e.a.dtype != i64 or e.lanes != 1 or e.op not in AT_LEAST:
+            return None
+        return self.simplifier.poly(AT_LEAST[e.op](e.a, e.b))
+
     def without(self) -> Callable[[Expr], Expr]:
         """The map that removes the clamps and decides the comparisons implied by them."""
 
@@ -126,10 +135,9 @@ class _Clamps:
             found = self.slack(e)
             if found is not None and found[0] in self.slacks:
                 return found[1]
-            if isinstance(e, Compare) and e.a.dtype == i64 and e.lanes == 1 and e.op in AT_LEAST:
-                known = self.simplifier.poly(AT_LEAST[e.op](e.a, e.b))
-                if any(_at_least(known, p) for p in self.slacks):
-                    return const(True, boolean)
+            known = self.room(e)
+            if known is not None and any(_at_least(known, p) for p in self.slacks):
+                return const(True, boolean)
             return None
 
         return expr_map(one)

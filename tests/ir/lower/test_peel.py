@@ -13,7 +13,7 @@ from taskmap.ir.lower.peel import SplitInterior
 from taskmap.ir.lower.pipeline import lower
 from taskmap.ir.lower.tidy import Tidy
 from taskmap.ir.lower.vectorize import Vectorize
-from taskmap.ir.nodes import Buffer, Expr, If, Kernel, Load, LoopKind, Ramp, Var
+from taskmap.ir.nodes import Buffer, Compare, Expr, If, Kernel, Load, LoopKind, Ramp, Scope, Select, Var
 from taskmap.ir.types import f32
 from taskmap.ir.visit import walk_exprs, walk_stmts
 
@@ -86,6 +86,35 @@ def test_a_window_is_inside_when_all_of_its_taps_are() -> None:
     assert any(isinstance(s, If) for s in walk_stmts(split(kernel).body))
     x = np.random.default_rng(0).normal(size=9).astype(np.float32)
     np.testing.assert_array_equal(results(split(kernel), x), x[(np.arange(12) + 2).clip(0, 8)])
+
+
+def padded(tested: bool) -> Kernel:
+    """y[i, l] = sum over t of x[i + t - 1, l] where that is a row of x: lanes along a row, taps across rows."""
+    x, y, rows = Buffer("x", f32, (7, LANES)), Buffer("y", f32, (7, LANES)), 7
+    b = Builder()
+    with b.loop("i", rows) as i, b.loop("l", LANES, LoopKind.VECTOR) as lane:
+        total = b.allocate("total", f32, (1,), Scope.REGISTER, init=0.0)
+        with b.loop("t", 3) as t:
+            at = i + t - 1
+            value: Expr = x[minimum(maximum(at, 0), rows - 1), lane]
+            if tested:
+                value = select((at >= 0) & (at < rows), value, const(0.0, f32))
+            b.store(total, 0, total[0] + value)
+        b.store(y, (i, lane), total[0])
+    return Kernel("padded", (x, y), (y,), (), b.body())
+
+
+def test_taps_inside_an_image_are_not_tested_one_by_one() -> None:
+    kernel = padded(True)
+    (branch,) = [s for s in walk_stmts(split(kernel).body) if isinstance(s, If)]
+    assert not any(isinstance(e, (Compare, Select)) for s in branch.then for e in walk_exprs(s))
+    x = np.random.default_rng(0).normal(size=(7, LANES)).astype(np.float32)
+    expected = sum(np.pad(x, ((1, 1), (0, 0)))[t : t + 7] for t in range(3))
+    np.testing.assert_allclose(results(split(kernel), x.ravel()), np.ravel(expected), rtol=1e-6)
+
+
+def test_a_clamp_alike_in_all_lanes_that_decides_nothing_stays() -> None:
+    assert not any(isinstance(s, If) for s in walk_stmts(split(padded(False)).body))
 
 
 def test_a_clamp_that_is_not_linear_in_an_inner_loop_stays() -> None:

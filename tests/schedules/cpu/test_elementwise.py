@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
+from taskmap.backend.cpu.codegen import generate
 from taskmap.graph.ops import arithmetic, pooling, reductions, views
 from taskmap.ir.analysis.cost import operations
 from taskmap.ir.construct import (
@@ -23,6 +24,7 @@ from taskmap.ir.construct import (
     static_size,
     unary,
 )
+from taskmap.ir.lower.pipeline import lower
 from taskmap.ir.nodes import Buffer, Dim, Expr, Var
 from taskmap.ir.task import Stage, Task
 from taskmap.ir.types import ALL_DTYPES, DType, boolean, compute_type, f32, f64, i8, i16, i32, i64, u8
@@ -206,6 +208,28 @@ def test_windows_and_leading_axes() -> None:
             for strides in ({}, last):
                 cases.append(Case(fused([y], strides=strides), [array], isa=isas()[number % len(isas())]))
     check(cases)
+
+
+@pytest.mark.parametrize("isa", isas())
+@pytest.mark.parametrize("counted", [False, True])
+def test_averages_over_padded_windows(isa: str, counted: bool) -> None:
+    """Lanes run along channels, so taps are inside for all lanes or for none: masks have the width of the elements, and
+    are tested only where a window reaches over an edge."""
+    cases = []
+    for shape, size in (((1, 17, 7, 11), 3), ((2, 32, 5, 2), 3), ((1, 16, 13, 13), 5)):
+        x = tensor(*shape)
+        y = pooling.avg_pool(x, 2, [size, size], [1, 1], [size // 2], count_include_pad=counted)
+        strides = {n: channels_last(*shape) for n in (x, y)}
+        cases.append(
+            Case(fused([y], strides=strides), [np.random.default_rng(0).standard_normal(shape, np.float32)], isa=isa)
+        )
+    check(cases)
+    machine = target(isa)
+    text = generate(lower(schedule(cases[-1].task, machine), target=machine), machine.vector_bytes).text
+    assert "m64x" not in text
+    inside, _, edge = text.partition("else")
+    assert "select" not in inside
+    assert edge.count("select") == 1
 
 
 def test_a_window_larger_than_the_image_sums_the_image() -> None:
