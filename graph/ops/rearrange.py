@@ -6,9 +6,11 @@ from collections.abc import Callable, Sequence
 
 from taskmap.graph.build import define, reindex
 from taskmap.graph.nodes import Node
+from taskmap.graph.ops.convolution import output_size, spread, window
 from taskmap.graph.ops.pointwise import number
 from taskmap.graph.ops.promotion import Scalar
-from taskmap.ir.construct import compare, const, index, maximum, minimum, select, static_size
+from taskmap.graph.ops.views import reshape
+from taskmap.ir.construct import compare, const, index, maximum, minimum, product, select, static_size
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike
 from taskmap.ir.types import boolean
@@ -133,6 +135,32 @@ def unfold(x: Node, dim: int, size: int, step: int) -> Node:
         return [a * step + axes[-1] if d == axis else a for d, a in enumerate(axes[:-1])]
 
     return reindex("unfold", x, shape, source)
+
+
+def columns_of_image(
+    x: Node, size: Sequence[Dim], dilation: Sequence[Dim], padding: Sequence[Dim], stride: Sequence[Dim]
+) -> Node:
+    """Each window of an image as a column: [n, c, h, w] to [n, c * taps, windows], or the same without n."""
+    kernel, w = spread(size, 2), window(2, stride, padding, dilation)
+    sides = x.shape[-2:]
+    shape = (
+        *x.shape[:-2],
+        *kernel,
+        *(
+            output_size(n, k, s, p, d)
+            for n, k, s, p, d in zip(sides, kernel, w.stride, w.padding, w.dilation, strict=True)
+        ),
+    )
+    down, across = w.padding
+    padded = constant_pad(x, (across, across, down, down)) if any(w.padding) else x
+
+    def source(*axes: Expr) -> list[ExprLike]:
+        *outer, k0, k1, i, j = axes
+        places = zip((i, j), (k0, k1), w.stride, w.dilation, strict=True)
+        return [*outer, *(o * step + k * apart for o, k, step, apart in places)]
+
+    columns = reindex("im2col", padded, shape, source)
+    return reshape(columns, (*x.shape[:-3], product([x.shape[-3], *kernel]), product(shape[-2:])))
 
 
 def strided_view(x: Node, order: Sequence[int], shape: Sequence[Dim], stride: Sequence[Dim], offset: Dim) -> Node:

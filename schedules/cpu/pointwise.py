@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from taskmap.ir.builder import Builder
-from taskmap.ir.construct import index, product, static_size
+from taskmap.ir.construct import constant_value, index, product, static_size
 from taskmap.ir.loops import Shared, parallel_grid, worth_sharing
-from taskmap.ir.nodes import Buffer, Call, Dim, Expr, Kernel, Reduce, Var
+from taskmap.ir.nodes import Binary, Buffer, Call, Dim, Expr, Kernel, Reduce, Var
 from taskmap.ir.printer import print_dim
 from taskmap.ir.target import CpuTarget
 from taskmap.ir.task import Task
@@ -72,7 +72,8 @@ def schedule_pointwise(task: Task, target: CpuTarget) -> Kernel:
     if _stored_together(domain, *_vectors_last(runs, extents, walks, fewer)) == 4:
         lanes = fewer  # of fours
     runs, extents = _vectors_last(runs, extents, walks, lanes)
-    _nest(b, values, domain, runs, extents, lanes, shared, target, task.outputs)
+    row = _row_length(axes, runs, extents, walks, lanes)
+    _nest(b, values, domain, runs, extents, lanes, shared, target, task.outputs, row=row)
     return kernel_of(task, b, f"cpu.pointwise({_product(extents)}, lanes={lanes})")
 
 
@@ -83,6 +84,28 @@ def _vectors_last(
     best = best_vector_run(runs, extents, walks, lanes)
     order = [r for r in range(len(runs)) if r != best] + ([best] if runs else [])
     return [runs[r] for r in order], [extents[r] for r in order]
+
+
+def _row_length(
+    axes: Sequence[Var], runs: Sequence[Sequence[int]], extents: Sequence[Dim], walks: Sequence[MemoryStep], lanes: int
+) -> int:
+    """The length of the rows that the last axis flattens, if an address is linear along a row only and rows fill
+    vectors: ``x[l // 56, l % 56]`` then has a loop for rows and vectors inside each, and is no gather. Else 0."""
+    size = static_size(extents[-1]) if runs and len(runs[-1]) == 1 else None
+    if size is None:
+        return 0
+    axis = axes[runs[-1][0]]
+    found = {
+        int(length)
+        for w in walks
+        if w.steps[runs[-1][0]] is None
+        for i in w.indices
+        for e in walk_exprs(i)
+        if isinstance(e, Binary) and e.op in ("floordiv", "mod") and e.a is axis
+        if (length := constant_value(e.b)) is not None
+    }
+    row = min(found, default=0)
+    return row if lanes <= row < size and not any(n % row for n in (size, *found)) else 0
 
 
 def _product(extents: Sequence[Dim]) -> str:
@@ -125,21 +148,28 @@ def _nest(
     target: CpuTarget,
     outputs: Sequence[Buffer],
     box: _Box | None = None,
+    row: int = 0,
 ) -> None:
+    """The loops over a domain or a box of it. row: the last axis has two loops, over its rows of this length."""
+
     def element(outer: Sequence[Expr], inner: Sequence[Expr], local: Inliner) -> None:
         at = (*outer, *inner)
+        if row:
+            at = (*at[:-2], at[-2] * row + at[-1])
         position = position_of(domain, runs, at, local) if box is None else box.position(runs, at, local)
         store_outputs(b, local, domain, position, outputs)
 
     if not runs:
         element((), (), values)
         return
-    if len(runs) == 1:
+    together = 1 if row else _stored_together(domain, runs, extents)
+    if row:
+        extents = [*extents[:-1], (static_size(extents[-1]) or 0) // row, row]
+    if len(extents) == 1:
         vector_loop(b, "v", extents[0], lanes, values, lambda i, local, *_: element((), (i,), local), shared)
         return
-    together = _stored_together(domain, runs, extents)
     inner = 1 if together == 1 else 2
-    names = [f"o{r}" for r in range(len(runs) - inner)]
+    names = [f"o{r}" for r in range(len(extents) - inner)]
     enough = _TASKS_PER_CORE * target.cores
     with parallel_grid(b, names, extents[:-inner], values.simplifier, shared, enough) as outer:
         inside = values.nested()

@@ -246,6 +246,7 @@ VIEWS: dict[str, Function] = {
     "strided slices": lambda x: x.slice_scatter(x[:, :, :2] + 1, 2, 1, 5, 2),
     "triangles": lambda x: (x.tril(), x.triu(1), x[0].tril(-2), x.diagonal(0, 1, 2), x[0].diagonal(-1), x[0].trace()),
     "windows": lambda x: (x.unfold(2, 3, 2), x.unfold(0, 2, 1)),
+    "windows as columns": lambda x: (F.unfold(x, 2, padding=1), F.unfold(x[:, None], (2, 3), 1, (0, 1), (1, 2))),
     "storage": lambda x: ((x + 1).as_strided((3, 4), (2, 5), 7), (x * 2)[0].as_strided((2, 2), (7, 1), 30)),
     "masks": lambda x: (x.masked_fill(x > 0, -1.5), torch.where(x > 0, 1, x)),
     "creation": lambda x: (torch.zeros_like(x), x.new_full((2, 3), 4), torch.eye(3)),

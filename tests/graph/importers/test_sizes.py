@@ -22,6 +22,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "slices": lambda x: (x[1:-1] + 0, x[::2, -2:] * 2, x[:, x.shape[1] // 2 :] + 1, x.chunk(2, 1)[1] * 1),
     "join": lambda x: (torch.cat([x, x * 2, x[:1]]), torch.stack([x, x], 1), F.pad(x, (1, 2, 0, 3))),
     "move": lambda x: (x.flip(0) + 0, x.roll(1, 1) + 0, x.repeat(2, 3), x.tril(), x.unfold(1, 3, 2) + 0),
+    "columns": lambda x: (F.unfold(x[None], 3, padding=1), F.unfold(x[None, None], (2, 1), stride=2)),
     "products": lambda x: (x @ x.t(), F.linear(x, x, x[:, 0]), torch.einsum("ab,cb->ca", x, x)),
     "norm": lambda x: (F.layer_norm(x, x.shape[1:]), F.normalize(x)),
     "convolution": lambda x: F.conv1d(x[:, None], x.new_ones(4, 1, 3), padding=1, stride=2),

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from taskmap.backend.cpu.codegen import generate
-from taskmap.graph.ops import arithmetic, pooling, reductions, views
+from taskmap.graph.ops import arithmetic, pooling, rearrange, reductions, views
+from taskmap.graph.ops.convolution import spread
 from taskmap.ir.analysis.cost import operations
 from taskmap.ir.construct import (
     binary,
@@ -239,6 +240,21 @@ def test_a_window_larger_than_the_image_sums_the_image() -> None:
     task = fused([y])
     assert operations(task) <= 40 * (7 * 6 + 1)
     check([Case(task, [np.random.default_rng(0).standard_normal((1, 40, 7, 6)).astype(np.float32)])])
+
+
+@pytest.mark.parametrize("isa", isas())
+def test_flattened_rows_are_no_gather(isa: str) -> None:
+    """Windows of an image as columns: an address is linear along a row of windows, not along all of them."""
+    rng, cases = np.random.default_rng(0), []
+    for shape, size, padding in (((1, 3, 11, 21), 3, 1), ((2, 2, 23, 17), (2, 3), (0, 1)), ((5, 19, 67), 3, (2, 0))):
+        x = tensor(*shape)
+        y = rearrange.columns_of_image(x, spread(size, 2), [1], spread(padding, 2), [1])
+        cases.append(Case(fused([y]), [rng.standard_normal(shape, np.float32)], isa=isa))
+    check(cases)
+    machine = target(isa)
+    text = generate(lower(schedule(cases[-1].task, machine), target=machine), machine.vector_bytes).text
+    assert "floor_div" not in text
+    assert "tm_remainder" not in text
 
 
 def test_large_transposes_go_in_tiles() -> None:

@@ -16,6 +16,7 @@ lowering("constant_pad_nd.default")(ops.constant_pad)
 lowering("reflection_pad1d.default", "reflection_pad2d.default", "reflection_pad3d.default")(ops.reflection_pad)
 lowering("replication_pad1d.default", "replication_pad2d.default", "replication_pad3d.default")(ops.replication_pad)
 lowering("unfold.default")(ops.unfold)
+lowering("im2col.default")(ops.columns_of_image)
 
 
 @lowering("roll.default")
