@@ -123,7 +123,7 @@ class _Clamps:
         return total
 
     def room(self, e: Expr) -> Poly | None:
-        """A value that is at least 0 exactly where ``e``, a comparison of indices, holds; None for other expressions."""
+        """A value that is at least 0 where ``e``, a comparison of indices, holds, and only there; else None."""
         if not isinstance(e, Compare) or e.a.dtype != i64 or e.lanes != 1 or e.op not in AT_LEAST:
             return None
         return self.simplifier.poly(AT_LEAST[e.op](e.a, e.b))

@@ -72,7 +72,7 @@ def schedule_pointwise(task: Task, target: CpuTarget) -> Kernel:
     if _stored_together(domain, *_vectors_last(runs, extents, walks, fewer)) == 4:
         lanes = fewer  # of fours
     runs, extents = _vectors_last(runs, extents, walks, lanes)
-    row = _row_length(axes, runs, extents, walks, lanes)
+    row = _row_length(axes, runs, extents, walks, lanes, target.cores)
     _nest(b, values, domain, runs, extents, lanes, shared, target, task.outputs, row=row)
     return kernel_of(task, b, f"cpu.pointwise({_product(extents)}, lanes={lanes})")
 
@@ -87,25 +87,34 @@ def _vectors_last(
 
 
 def _row_length(
-    axes: Sequence[Var], runs: Sequence[Sequence[int]], extents: Sequence[Dim], walks: Sequence[MemoryStep], lanes: int
+    axes: Sequence[Var],
+    runs: Sequence[Sequence[int]],
+    extents: Sequence[Dim],
+    walks: Sequence[MemoryStep],
+    lanes: int,
+    cores: int,
 ) -> int:
-    """The length of the rows that the last axis flattens, if an address is linear along a row only and rows fill
-    vectors: ``x[l // 56, l % 56]`` then has a loop for rows and vectors inside each, and is no gather. Else 0."""
+    """The length of the rows that the last axis flattens, if an address is linear along a row only, rows fill vectors,
+    and there are enough for all cores: ``x[l // 56, l % 56]`` then has a loop for rows and vectors inside each, and is
+    no gather. Else 0."""
     size = static_size(extents[-1]) if runs and len(runs[-1]) == 1 else None
     if size is None:
         return 0
-    axis = axes[runs[-1][0]]
+    (axis,) = runs[-1]
     found = {
         int(length)
         for w in walks
-        if w.steps[runs[-1][0]] is None
+        if w.steps[axis] is None
         for i in w.indices
         for e in walk_exprs(i)
-        if isinstance(e, Binary) and e.op in ("floordiv", "mod") and e.a is axis
+        if isinstance(e, Binary) and e.op in ("floordiv", "mod") and e.a is axes[axis]
         if (length := constant_value(e.b)) is not None
     }
     row = min(found, default=0)
-    return row if lanes <= row < size and not any(n % row for n in (size, *found)) else 0
+    if not lanes <= row < size or any(n % row for n in (size, *found)):
+        return 0
+    tasks = static_size(product([*extents[:-1], size // row]))
+    return row if tasks is None or tasks >= cores else 0
 
 
 def _product(extents: Sequence[Dim]) -> str:
