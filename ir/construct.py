@@ -31,7 +31,7 @@ from taskmap.ir.expressions import (
     Unary,
     Var,
 )
-from taskmap.ir.types import FLOAT8, DType, boolean, f32, i64, promote
+from taskmap.ir.types import FLOAT8, DType, boolean, f32, f64, i64, is_exact, promote
 
 Number = int | float | bool
 
@@ -226,7 +226,7 @@ def unary(op: str, a: ExprLike) -> Expr:
 
 def cast(a: ExprLike, dtype: DType) -> Expr:
     """``a`` converted to ``dtype`` as Tensor.to(dtype); 8-bit floats by way of f32, which is exact or matches
-    PyTorch."""
+    PyTorch. Integers that a narrower float holds exactly are not converted to it first."""
     x = as_expr(a)
     if x.dtype is dtype or x.dtype == dtype:
         return x
@@ -236,6 +236,8 @@ def cast(a: ExprLike, dtype: DType) -> Expr:
     if value is not None and not (isinstance(value, float) and not math.isfinite(value) and not dtype.is_float):
         if dtype in (f32, i64, boolean) or not x.dtype.is_float:
             return widen(const(value, dtype), x.lanes)
+    if isinstance(x, Cast) and dtype in (f32, f64) and x.a.dtype.is_int and x.dtype.is_float:
+        return Cast(x.a if is_exact(x.a.dtype, x.dtype) else x, dtype, x.lanes)
     return Cast(x, dtype, x.lanes)
 
 

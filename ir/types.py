@@ -12,7 +12,7 @@ from taskmap.ir.errors import TypeMismatchError
 
 __all__ = [
     "ALL_DTYPES", "DType", "TensorType", "bf16", "boolean", "compute_type", "dtype_named", "e4m3", "e5m2", "f16",
-    "f32", "f64", "i8", "i16", "i32", "i64", "promote", "tf32", "u8",
+    "f32", "f64", "i8", "i16", "i32", "i64", "is_exact", "promote", "tf32", "u8",
 ]  # fmt: skip
 
 
@@ -144,6 +144,34 @@ def promote(a: DType, b: DType) -> DType:
         return max(a, b, key=lambda t: t.bits)
     signed = a if a.kind == "i" else b
     return i16 if signed.bits == 8 else signed
+
+
+def is_exact(a: DType, b: DType) -> bool:
+    """True if every value of type ``a`` is also a value of type ``b``."""
+    if a.is_bool or a == b:
+        return True
+    if b.is_float:
+        return _digits(b) >= _digits(a) and (not a.is_float or _FLOATS[b.name][1] >= _FLOATS[a.name][1])
+    if a.is_float or b.is_bool:
+        return False
+    return b.bits > a.bits if a.kind != b.kind else b.bits >= a.bits and a.kind == b.kind
+
+
+def _digits(t: DType) -> int:
+    """Bits of precision: of the significand of a float, of the magnitude of an integer."""
+    return _FLOATS[t.name][0] if t.is_float else t.bits - (t.kind == "i")
+
+
+_FLOATS = {
+    "f64": (53, 11),
+    "f32": (24, 8),
+    "tf32": (11, 8),
+    "f16": (11, 5),
+    "bf16": (8, 8),
+    "e4m3": (4, 4),
+    "e5m2": (3, 5),
+}
+"""Bits of the significand, with the leading one, and of the exponent."""
 
 
 def compute_type(dtype: DType) -> DType:

@@ -10,7 +10,7 @@ from taskmap.graph.passes.base import GraphPass, no_node, rewrite
 from taskmap.graph.passes.views import SINGLE_VIEWS
 from taskmap.ir.construct import cast
 from taskmap.ir.nodes import Cast, Load
-from taskmap.ir.types import DType
+from taskmap.ir.types import is_exact
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,23 +51,3 @@ def converted(node: Node) -> Load | None:
     if not (isinstance(body, Cast) and isinstance(body.a, Load) and node.shape == node.inputs[0].shape):
         return None
     return body.a if same_position(define, body.a) else None
-
-
-def is_exact(a: DType, b: DType) -> bool:
-    """True if every value of type ``a`` is also a value of type ``b``."""
-    if a.is_bool or a == b:
-        return True
-    if b.is_float:
-        return _digits(b) >= _digits(a) and (not a.is_float or _exponent(b) >= _exponent(a))
-    if a.is_float or b.is_bool:
-        return False
-    return b.bits > a.bits if a.kind != b.kind else b.bits >= a.bits and a.kind == b.kind
-
-
-def _digits(t: DType) -> int:
-    """Bits of precision: of the significand of a float, of the magnitude of an integer."""
-    return {"f64": 53, "f32": 24, "f16": 11, "bf16": 8}.get(t.name, t.bits - (t.kind == "i"))
-
-
-def _exponent(t: DType) -> int:
-    return {"f64": 11, "f32": 8, "f16": 5, "bf16": 8}[t.name]

@@ -5,13 +5,14 @@
 
 A product of few rows takes as long as reading its weights. A weight computed from constants would be computed once
 and read as floats; here the constants behind it are read, each stored in the order of the sum, the columns of a panel
-together. Values do not change: every operation on a weight remains, with its rounding.
+together. A widened weight has the type of the sum and is not rounded to a narrower one: a sum is at least as exact.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 from taskmap.graph.analysis.classify import definition, is_contraction, is_injective, redefined
 from taskmap.graph.analysis.inlining import computed_once
@@ -31,8 +32,6 @@ _MOST_ROWS = 8
 """With more rows, the time to widen weights exceeds that to read them."""
 _SMALLEST = 1 << 12
 _DEEPEST = 16
-_MOST_IN_BYTE = 4
-"""Numbers in a byte."""
 _RUNS = (256, 128, 64, 32, 16, 8, 4, 2)
 """Neighbouring terms of a sum that may share an element: of a scale, or of a byte."""
 
@@ -82,7 +81,7 @@ class NarrowWeights(GraphPass):
         inside = rewriting.element(weight, read.indices, 0)
         if 2 * rewriting.bytes > (sizes[0] or 0) * (sizes[1] or 0) * compute_type(weight.dtype).bytes:
             return None
-        return rewriting.product(node, position, cast(inside, c.b.dtype))
+        return rewriting.product(node, position, _unrounded(cast(inside, c.b.dtype)))
 
 
 def _read(factor: Expr) -> Load | None:
@@ -166,20 +165,35 @@ class _Rewriting:
         return redefined(node, sources, replace(d, inputs=inputs, body=body))
 
     def sum_of(self, terms: Expr) -> Expr:
-        """The sum; one over bytes that hold several terms goes byte by byte, so the place in the byte is constant in
-        an unrolled loop."""
+        """The sum: a loop for each length of a run of terms that share an element, so what they share is read outside,
+        and the place in a byte is constant in an unrolled loop."""
         ((k, extent),) = self.c.k
-        step = min((run for b, _, run in self.held.values() if b.dtype in BYTES and run > 1), default=1)
-        if step == 1 or step > _MOST_IN_BYTE or self.sizes[0] % step:
+        runs = sorted({run for _, _, run in self.held.values() if 1 < run < self.sizes[0] and self.sizes[0] % run == 0})
+        if not runs:
             return reduce("sum", [(k, extent)], terms)
-        place, whole = Var("place"), Var("k")
-        axes = [(place, step), (whole, self.sizes[0] // step)]
-        return reduce("sum", axes, substitute(terms, {k: whole * step + place}))
+        counts = [n // m for m, n in pairwise((1, *runs, self.sizes[0]))]  # of the innermost loop first
+        axes = [(Var("k" if n == len(runs) else "place"), count) for n, count in enumerate(counts)]
+        at: Expr = const(0, k.dtype)
+        for axis, count in reversed(axes):
+            at = at * count + axis
+        return reduce("sum", [axes[0], *reversed(axes[1:])], substitute(terms, {k: at}))  # the innermost first
 
 
 def _with_sum(body: Expr, total: Expr) -> Expr:
     """A sum, or a conversion of one, with another sum."""
     return cast(_with_sum(body.a, total), body.dtype) if isinstance(body, Cast) else total
+
+
+def _unrounded(e: Expr) -> Expr:
+    """A weight in the type of the sum, of which no step is rounded to a narrower float."""
+    if isinstance(e, Binary) and e.op in ("add", "sub", "mul", "div"):
+        return binary(e.op, _unrounded(e.a), _unrounded(e.b))
+    if isinstance(e, Select):
+        return select(e.cond, _unrounded(e.a), _unrounded(e.b))
+    rounded = e.a if isinstance(e, Cast) and isinstance(e.a, Cast) and compute_type(e.a.dtype) == e.dtype else None
+    if isinstance(rounded, Cast) and (rounded.a.dtype == e.dtype or rounded.a.dtype.is_int):
+        return _unrounded(cast(rounded.a, e.dtype))
+    return e
 
 
 def _stored(

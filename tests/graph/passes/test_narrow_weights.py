@@ -1,4 +1,4 @@
-"""Weights computed from constant bytes move into products of few rows, with the same values and fewer bytes."""
+"""Weights computed from constant bytes move into products of few rows, which read fewer bytes and round no weight."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from taskmap.graph.analysis.classify import definition
 from taskmap.graph.build import elementwise
 from taskmap.graph.nodes import Graph, InputNode, Node
 from taskmap.graph.ops.arithmetic import mul, sub
@@ -18,8 +19,10 @@ from taskmap.graph.ops.views import permute, reshape
 from taskmap.graph.passes.narrow_weights import NarrowWeights
 from taskmap.graph.reference import run
 from taskmap.ir.construct import binary, const, static_size
-from taskmap.ir.nodes import Dim
-from taskmap.ir.types import DType, bf16, f32, i8, u8
+from taskmap.ir.interp.definitions import convert
+from taskmap.ir.nodes import Dim, Reduce
+from taskmap.ir.types import DType, bf16, f16, f32, i8, u8
+from taskmap.ir.visit import walk_exprs
 
 Array = NDArray[Any]
 N, K = 96, 128
@@ -73,14 +76,40 @@ def arrays_for(inputs: list[Node]) -> list[Array]:
     return made
 
 
-@pytest.mark.parametrize("dtype", [f32, bf16], ids=str)
+def outputs(graph: Graph, arrays: list[Array]) -> Array:
+    found = run(graph, arrays)[0]
+    assert found is not None
+    return found
+
+
 @pytest.mark.parametrize(("build", "most"), [(by_channel, 1.3), (by_group, 0.9)])
-def test_values_are_the_same(build: Any, most: float, dtype: DType) -> None:
-    inputs, out = build(dtype)
+def test_values_are_the_same(build: Any, most: float) -> None:
+    inputs, out = build(f32)
     graph, made, read = narrowed(inputs, out)
     assert read <= most * N * K * 4 / 3
     arrays = arrays_for(inputs)
-    np.testing.assert_array_equal(run(made, arrays)[0], run(graph, arrays)[0])
+    np.testing.assert_array_equal(outputs(made, arrays), outputs(graph, arrays))
+
+
+@pytest.mark.parametrize("dtype", [bf16, f16], ids=str)
+@pytest.mark.parametrize("build", [by_channel, by_group])
+def test_of_narrow_floats_only_the_sum_is_rounded(build: Any, dtype: DType) -> None:
+    inputs, out = build(dtype)
+    graph, made, _ = narrowed(inputs, out)
+    wide_inputs, wide = build(f32)
+    arrays = arrays_for(inputs)  # of few digits: sums are exact if no term is rounded
+    exact = outputs(Graph(wide_inputs, [wide], {}, frozenset()), arrays)
+    found = outputs(made, arrays)
+    np.testing.assert_array_equal(found, convert(exact, dtype))
+    assert (outputs(graph, arrays) != found).any() or dtype == f16
+
+
+@pytest.mark.parametrize(("build", "extents"), [(by_channel, [K]), (by_group, [2, K // 32, 16])])
+def test_terms_that_share_elements_have_a_loop_of_their_own(build: Any, extents: list[int]) -> None:
+    product = narrowed(*build(bf16))[1].outputs[0]
+    assert product is not None
+    (total,) = (e for e in walk_exprs(definition(product).body) if isinstance(e, Reduce))
+    assert [n for _, n in total.axes] == extents
 
 
 def test_products_of_many_rows_keep_their_weights() -> None:

@@ -18,7 +18,7 @@ from taskmap.graph.ops.norms import batch_norm_inference
 from taskmap.graph.ops.pointwise import to_dtype
 from taskmap.graph.ops.views import copy, expand, permute, reshape, slice_
 from taskmap.graph.passes import PASSES, GraphPass, run_passes
-from taskmap.graph.passes.casts import FoldCasts, is_exact
+from taskmap.graph.passes.casts import FoldCasts
 from taskmap.graph.passes.concatenations import ConcatenateInPlace
 from taskmap.graph.passes.constants import FoldConstants
 from taskmap.graph.passes.duplicates import MergeDuplicates
@@ -27,7 +27,7 @@ from taskmap.graph.passes.views import FoldViews
 from taskmap.graph.reference import run
 from taskmap.ir.construct import as_expr, cast
 from taskmap.ir.nodes import Dim, Var
-from taskmap.ir.types import ALL_DTYPES, DType, bf16, boolean, f16, f32, f64, i8, i32, i64, u8
+from taskmap.ir.types import ALL_DTYPES, DType, bf16, boolean, e4m3, f16, f32, f64, i8, i32, i64, is_exact, tf32, u8
 
 
 def given(*shapes: tuple[Dim, ...], dtype: DType = f32) -> list[InputNode]:
@@ -120,6 +120,7 @@ class TestCasts:
             (f16, f32, True), (bf16, f32, True), (f16, bf16, False), (bf16, f16, False), (f32, f64, True),
             (boolean, i8, True), (u8, i8, False), (u8, i32, True), (i8, u8, False), (i32, f32, False),
             (i32, f64, True), (i64, f64, False), (i8, f16, True), (f32, i64, False), (u8, boolean, False),
+            (i8, e4m3, False), (e4m3, f16, True), (bf16, tf32, True), (f32, tf32, False),
         ],
     )  # fmt: skip
     def test_which_conversions_lose_nothing(self, a: DType, b: DType, exact: bool) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -21,7 +24,7 @@ class Bytes(nn.Module):
         q, scale = self.get_buffer("q"), self.get_buffer("scale")
         return torch.mm(x, q.t().to(x.dtype)) * scale
 
-    def weight(self) -> Tensor:
+    def weight(self, dtype: torch.dtype) -> Tensor:
         return self.get_buffer("q").double() * self.get_buffer("scale").double()[:, None]
 
 
@@ -42,23 +45,39 @@ class Nibbles(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return nn.functional.linear(x, self.widened(x.dtype))
 
-    def weight(self) -> Tensor:
-        return self.widened(self.get_buffer("scale").dtype).double()
+    def weight(self, dtype: torch.dtype) -> Tensor:
+        return self.widened(dtype).double()
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("rows", [1, 3, 40])
+PLACES = {torch.float32: 0.0, torch.bfloat16: 2.0**-7, torch.float16: 2.0**-10}
+"""The error of two roundings to a type."""
+
+
+@pytest.mark.parametrize("dtype", PLACES, ids=str)
+@pytest.mark.parametrize("rows", [1, 2, 7, 33])
 @pytest.mark.parametrize("kind", [Bytes, Nibbles])
 @pytest.mark.parametrize(("n", "k"), [(96, 128), (150, 1088)])
 def test_values(n: int, k: int, kind: type[Bytes | Nibbles], rows: int, dtype: torch.dtype) -> None:
     layer, x = kind(n, k, dtype).eval(), torch.randn(rows, k).to(dtype)
     with torch.no_grad():
         got = compiled(layer)(x)
-    want = x.double() @ layer.weight().T
-    size = x.double().abs() @ layer.weight().abs().T
+    weight = layer.weight(torch.float64 if rows <= 8 else dtype)  # those of more rows are computed once, and rounded
+    want = x.double() @ weight.T
+    size = x.double().abs() @ weight.abs().T
     assert got.dtype == dtype
-    rounding = 2.0**-21 * size + (2.0**-7 * want.abs() if dtype == torch.bfloat16 else 0)
-    assert ((got.double() - want).abs() <= rounding + 1e-9).all()
+    assert ((got.double() - want).abs() <= 2.0**-21 * size + PLACES[dtype] * want.abs() + 1e-7).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("kind", [Bytes, Nibbles])
+def test_weights_are_converted_once(kind: type[Bytes | Nibbles], dtype: torch.dtype, tmp_path: Path) -> None:
+    layer = kind(96, 128, dtype).eval()
+    with torch.no_grad():
+        compiled(layer, options={"dump_dir": str(tmp_path)})(torch.randn(1, 128).to(dtype))
+    (text,) = (path.read_text() for path in tmp_path.rglob("*_mm_*.c"))
+    step = text[text.rindex("for (", 0, text.index("tm_fma_")) : text.rindex("tm_fma_")]
+    assert "tm_load_" in step
+    assert not re.search(r"to_b?f16|to_bf16|2bf16", step)
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int32, torch.int64])
