@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from taskmap.ir.construct import static_size
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.nodes import Dim, Kernel, Var
 from taskmap.ir.target import CpuTarget, Target
@@ -41,6 +42,7 @@ from taskmap.schedules.cpu.recurrence import schedule_recurrence
 from taskmap.schedules.cpu.rows import schedule_rows
 from taskmap.schedules.cpu.scan import schedule_scan
 from taskmap.schedules.cpu.scatter import schedule_scatter
+from taskmap.schedules.cpu.support.balance import even_width
 from taskmap.schedules.cpu.winograd.choice import choose_form
 from taskmap.schedules.cpu.winograd.template import schedule_winograd
 from taskmap.schedules.cpu.winograd.weights import schedule_weights
@@ -157,6 +159,12 @@ def packed_width(
     return panel_width(m, n, target, dtype)
 
 
+def widened_width(m: Dim, n: Dim, dtype: DType, target: CpuTarget) -> int:
+    """The panel width for a product of few rows, as long as reading B, which is packed for it alone."""
+    width, lanes, columns = packed_width(m, n, dtype, target), target.lanes(compute_type(dtype).bytes), static_size(n)
+    return width if columns is None or width < lanes else even_width(width, columns, lanes, target.cores)
+
+
 def packed_together(a: DType, b: DType, target: CpuTarget) -> int:
     """Neighbours along the sum of a product of a and b that the templates of ``target`` read together: B is packed in
     groups of as many."""
@@ -191,5 +199,5 @@ def has_tiles(a: DType, b: DType, target: CpuTarget) -> bool:
 __all__ = [
     "NO_HINTS", "Config", "Problem", "ScheduledKernel", "Space", "choose_form", "copies_columns", "has_tiles",
     "packed_filled", "packed_together", "packed_width", "packed_with_signs", "problem", "read_problem", "schedule",
-    "scheduled", "space", "space_of",
+    "scheduled", "space", "space_of", "widened_width",
 ]  # fmt: skip

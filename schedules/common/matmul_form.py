@@ -167,16 +167,19 @@ def anchor_of(task: Task) -> tuple[Stage, Contraction] | None:
 
 
 def packed_panels(task: Task, c: Contraction) -> int | None:
-    """The width of the panels in which B is packed, or None if B is not packed. Reads beyond the last column of a
-    packed B stay inside it."""
-    b = c.b
-    while isinstance(b, Cast):
-        b = b.a
-    if not isinstance(b, Load) or len(c.n) != 1 or b.buffer in task.producers:
+    """The width of the panels in which B is packed, or the tensors from which it is computed; None if it is not packed.
+    Reads beyond the last column of a packed B stay inside it."""
+    if len(c.n) != 1:
         return None
-    last = -1 if packed_group(task, c) == 1 else -2
-    width, column = static_size(b.buffer.shape[last]), c.n[0][0]
-    packed = width is not None and b.indices[0] == column // width and b.indices[last] == column % width
+    column, last = c.n[0][0], -1 if packed_group(task, c) == 1 else -2
+    loads = [e for e in walk_exprs(c.b) if isinstance(e, Load) and column in walk_exprs(e)]
+    widths = {static_size(e.buffer.shape[last]) if e.buffer.shape else None for e in loads}
+    if len(widths) != 1 or any(e.buffer in task.producers for e in loads):
+        return None
+    (width,) = widths
+    packed = width is not None and all(
+        e.indices[0] == column // width and e.indices[last] == column % width for e in loads
+    )
     return width if packed else None
 
 

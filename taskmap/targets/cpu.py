@@ -39,6 +39,7 @@ from taskmap.schedules import (
     packed_together,
     packed_width,
     packed_with_signs,
+    widened_width,
 )
 from taskmap.targets.choose import host_target
 from taskmap.targets.devices import CPU
@@ -74,7 +75,8 @@ class CpuPlatform:
         together, filled = (partial(of, target=self.target) for of in (packed_together, packed_filled))
         width = partial(packed_width, target=self.target)
         quotients = (MultiplyByReciprocals(),) if "fma" in self.target.features else ()
-        integers, narrow = (*quotients, TabulateBytes(), IntegerSums()), NarrowWeights(width)
+        integers = (*quotients, TabulateBytes(), IntegerSums())
+        narrow = NarrowWeights(partial(widened_width, target=self.target))
         signs = partial(packed_with_signs, target=self.target)
         copies = partial(copies_columns, target=self.target)
         pack = PackWeights(width, together=together, filled=filled, any_signs=signs, copies=copies)

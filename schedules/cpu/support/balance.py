@@ -22,3 +22,14 @@ def blocks(total: int, size: int) -> list[int]:
     """``total`` split into blocks of ``size``, the last one smaller."""
     whole, rest = divmod(total, size)
     return [size] * whole + ([rest] if rest else [])
+
+
+def even_width(widest: int, columns: int, lanes: int, cores: int) -> int:
+    """The columns of a panel, up to ``widest``, with which the panels of a product divide most evenly over the cores.
+
+    A panel takes as long as reading it, but no less than two vectors, whose sums wait for one another.
+    """
+    return min(
+        range(widest, 0, -lanes),
+        key=lambda width: makespan([max(part, 2 * lanes) for part in blocks(columns, width)], cores),
+    )

@@ -77,8 +77,7 @@ def arrays_for(inputs: list[Node]) -> list[Array]:
 
 
 def outputs(graph: Graph, arrays: list[Array]) -> Array:
-    found = run(graph, arrays)[0]
-    assert found is not None
+    found: Array = run(graph, arrays)[0]
     return found
 
 
