@@ -12,7 +12,7 @@ from taskmap.ir.errors import TypeMismatchError
 
 __all__ = [
     "ALL_DTYPES", "DType", "TensorType", "bf16", "boolean", "compute_type", "dtype_named", "e4m3", "e5m2", "f16",
-    "f32", "f64", "i8", "i16", "i32", "i64", "is_exact", "promote", "tf32", "u8",
+    "f32", "f64", "i8", "i16", "i32", "i64", "is_exact", "promote", "significant_bits", "tf32", "u8",
 ]  # fmt: skip
 
 
@@ -151,13 +151,14 @@ def is_exact(a: DType, b: DType) -> bool:
     if a.is_bool or a == b:
         return True
     if b.is_float:
-        return _digits(b) >= _digits(a) and (not a.is_float or _FLOATS[b.name][1] >= _FLOATS[a.name][1])
+        in_range = not a.is_float or _FLOATS[b.name][1] >= _FLOATS[a.name][1]
+        return in_range and significant_bits(b) >= significant_bits(a)
     if a.is_float or b.is_bool:
         return False
     return b.bits > a.bits if a.kind != b.kind else b.bits >= a.bits and a.kind == b.kind
 
 
-def _digits(t: DType) -> int:
+def significant_bits(t: DType) -> int:
     """Bits of precision: of the significand of a float, of the magnitude of an integer."""
     return _FLOATS[t.name][0] if t.is_float else t.bits - (t.kind == "i")
 

@@ -19,28 +19,43 @@ from taskmap.graph.analysis.inlining import computed_once
 from taskmap.graph.build import define
 from taskmap.graph.nodes import Graph, Node
 from taskmap.graph.passes.base import GraphPass, rewrite_known
-from taskmap.graph.passes.weight_packing import PanelWidth
 from taskmap.ir.analysis.contraction import BYTES, Contraction, find_contraction
 from taskmap.ir.analysis.simplify import Simplifier
-from taskmap.ir.construct import binary, cast, ceil_div, const, load, minimum, product, reduce, select, static_size
-from taskmap.ir.nodes import Binary, Buffer, Cast, Const, Expr, ExprLike, Load, Select, Var
+from taskmap.ir.construct import (
+    binary,
+    call,
+    cast,
+    ceil_div,
+    const,
+    load,
+    minimum,
+    product,
+    reduce,
+    select,
+    static_size,
+    unary,
+)
+from taskmap.ir.nodes import Binary, Buffer, Cast, Const, Dim, Expr, ExprLike, Load, Select, Var
 from taskmap.ir.task import formal
-from taskmap.ir.types import compute_type, i32, u8
+from taskmap.ir.types import DType, compute_type, f32, i32, significant_bits, u8
 from taskmap.ir.visit import map_expr, substitute, walk_exprs
 
 _MOST_ROWS = 8
 """With more rows, the time to widen weights exceeds that to read them."""
 _SMALLEST = 1 << 12
 _DEEPEST = 16
+_SHORT = 12
 _RUNS = (256, 128, 64, 32, 16, 8, 4, 2)
 """Neighbouring terms of a sum that may share an element: of a scale, or of a byte."""
 
 
 @dataclass(frozen=True, slots=True)
 class NarrowWeights(GraphPass):
-    """Weights computed from constant bytes are computed inside products of few rows."""
+    """Weights computed from constant bytes are computed inside products of few rows. width: of the panels of such
+    a product of rows × columns. fused: the target has multiply-adds."""
 
-    width: PanelWidth
+    width: Callable[[Dim, Dim, DType], int]
+    fused: bool = False
     name = "narrow-weights"
     before = "weights computed from bytes are computed once, and kept as floats"
     after = "products of few rows read the bytes"
@@ -81,7 +96,7 @@ class NarrowWeights(GraphPass):
         inside = rewriting.element(weight, read.indices, 0)
         if 2 * rewriting.bytes > (sizes[0] or 0) * (sizes[1] or 0) * compute_type(weight.dtype).bytes:
             return None
-        return rewriting.product(node, position, _unrounded(cast(inside, c.b.dtype)))
+        return rewriting.product(node, position, _unrounded(cast(inside, c.b.dtype), self.fused))
 
 
 def _read(factor: Expr) -> Load | None:
@@ -184,16 +199,35 @@ def _with_sum(body: Expr, total: Expr) -> Expr:
     return cast(_with_sum(body.a, total), body.dtype) if isinstance(body, Cast) else total
 
 
-def _unrounded(e: Expr) -> Expr:
-    """A weight in the type of the sum, of which no step is rounded to a narrower float."""
+def _unrounded(e: Expr, fused: bool) -> Expr:
+    """A weight in the type of the sum, of which no step is rounded to a narrower float. fused: a scaled difference is a
+    multiply-add."""
     if isinstance(e, Binary) and e.op in ("add", "sub", "mul", "div"):
-        return binary(e.op, _unrounded(e.a), _unrounded(e.b))
+        a, b = _unrounded(e.a, fused), _unrounded(e.b, fused)
+        return _product(a, b) if fused and e.op == "mul" else binary(e.op, a, b)
     if isinstance(e, Select):
-        return select(e.cond, _unrounded(e.a), _unrounded(e.b))
+        return select(e.cond, _unrounded(e.a, fused), _unrounded(e.b, fused))
     rounded = e.a if isinstance(e, Cast) and isinstance(e.a, Cast) and compute_type(e.a.dtype) == e.dtype else None
     if isinstance(rounded, Cast) and (rounded.a.dtype == e.dtype or rounded.a.dtype.is_int):
-        return _unrounded(cast(rounded.a, e.dtype))
+        return _unrounded(cast(rounded.a, e.dtype), fused)
     return e
+
+
+def _product(a: Expr, b: Expr) -> Expr:
+    """(q - zero) · scale as q · scale - zero · scale, whose second product is exact and the same for a whole group."""
+    for difference, scale in ((a, b), (b, a)):
+        if isinstance(difference, Binary) and difference.op == "sub" and difference.dtype == f32:
+            zero = difference.b
+            if _is_short(zero) and _is_short(scale):
+                return call("fma", difference.a, scale, unary("neg", zero * scale))
+    return binary("mul", a, b)
+
+
+def _is_short(e: Expr) -> bool:
+    """True if the product of two such numbers is exact in f32: of at most twelve bits."""
+    if isinstance(e, Const):
+        return e.value == int(e.value) and abs(e.value) < 1 << _SHORT
+    return isinstance(e, Cast) and isinstance(e.a, Load) and significant_bits(e.a.dtype) <= _SHORT
 
 
 def _stored(

@@ -74,9 +74,10 @@ class CpuPlatform:
         panels, they stay as they are."""
         together, filled = (partial(of, target=self.target) for of in (packed_together, packed_filled))
         width = partial(packed_width, target=self.target)
-        quotients = (MultiplyByReciprocals(),) if "fma" in self.target.features else ()
+        fused = "fma" in self.target.features
+        quotients = (MultiplyByReciprocals(),) if fused else ()
         integers = (*quotients, TabulateBytes(), IntegerSums())
-        narrow = NarrowWeights(partial(widened_width, target=self.target))
+        narrow = NarrowWeights(partial(widened_width, target=self.target), fused)
         signs = partial(packed_with_signs, target=self.target)
         copies = partial(copies_columns, target=self.target)
         pack = PackWeights(width, together=together, filled=filled, any_signs=signs, copies=copies)

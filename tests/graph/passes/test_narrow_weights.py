@@ -20,7 +20,7 @@ from taskmap.graph.passes.narrow_weights import NarrowWeights
 from taskmap.graph.reference import run
 from taskmap.ir.construct import binary, const, static_size
 from taskmap.ir.interp.definitions import convert
-from taskmap.ir.nodes import Dim, Reduce
+from taskmap.ir.nodes import Call, Dim, Reduce
 from taskmap.ir.types import DType, bf16, f16, f32, i8, u8
 from taskmap.ir.visit import walk_exprs
 
@@ -36,10 +36,10 @@ def width(m: Dim, n: Dim, dtype: DType, *, channels: Dim = 0, factors: tuple[DTy
     return 64
 
 
-def narrowed(inputs: list[InputNode], out: Node) -> tuple[Graph, Graph, int]:
+def narrowed(inputs: list[InputNode], out: Node, fused: bool = False) -> tuple[Graph, Graph, int]:
     """The graph before and after, and the bytes of constants that the product reads afterwards."""
     graph = Graph(inputs, [out], {}, frozenset(range(1, len(inputs))))
-    made = NarrowWeights(width).run(graph)
+    made = NarrowWeights(width, fused).run(graph)
     product = made.outputs[0]
     assert product is not None
     return graph, made, sum(size(n) * n.dtype.bytes for n in product.inputs[1:])
@@ -90,11 +90,12 @@ def test_values_are_the_same(build: Any, most: float) -> None:
     np.testing.assert_array_equal(outputs(made, arrays), outputs(graph, arrays))
 
 
+@pytest.mark.parametrize("fused", [False, True])
 @pytest.mark.parametrize("dtype", [bf16, f16], ids=str)
 @pytest.mark.parametrize("build", [by_channel, by_group])
-def test_of_narrow_floats_only_the_sum_is_rounded(build: Any, dtype: DType) -> None:
+def test_of_narrow_floats_only_the_sum_is_rounded(build: Any, dtype: DType, fused: bool) -> None:
     inputs, out = build(dtype)
-    graph, made, _ = narrowed(inputs, out)
+    graph, made, _ = narrowed(inputs, out, fused)
     wide_inputs, wide = build(f32)
     arrays = arrays_for(inputs)  # of few digits: sums are exact if no term is rounded
     exact = outputs(Graph(wide_inputs, [wide], {}, frozenset()), arrays)
@@ -109,6 +110,15 @@ def test_terms_that_share_elements_have_a_loop_of_their_own(build: Any, extents:
     assert product is not None
     (total,) = (e for e in walk_exprs(definition(product).body) if isinstance(e, Reduce))
     assert [n for _, n in total.axes] == extents
+
+
+@pytest.mark.parametrize(
+    ("dtype", "fused", "found"), [(bf16, True, 1), (f16, True, 1), (bf16, False, 0), (f32, True, 0)]
+)
+def test_a_scaled_difference_is_a_multiply_add_where_that_rounds_no_more(dtype: DType, fused: bool, found: int) -> None:
+    product = narrowed(*by_group(dtype), fused)[1].outputs[0]
+    assert product is not None
+    assert sum(isinstance(e, Call) for e in walk_exprs(definition(product).body)) == found
 
 
 def test_products_of_many_rows_keep_their_weights() -> None:
