@@ -16,6 +16,7 @@ from taskmap.ir.decompose.ownership import with_leading_dims
 from taskmap.ir.decompose.refusal import refusal
 from taskmap.ir.decompose.steps import AccumulateStep, Cut, MoveStep, SplitStep, TileStep, Tree
 from taskmap.ir.expressions import Dim, Scope
+from taskmap.ir.types import DType
 
 _LINES = 8
 T = TypeVar("T")
@@ -205,7 +206,7 @@ def order(tree: Tree, name: str, word: str) -> bool:
     return name == "column"
 
 
-def moved(tree: Tree, name: str, scope: Scope, word: str) -> None:
+def moved(tree: Tree, name: str, scope: Scope, word: str, dtype: DType | None = None) -> None:
     """An operand can be moved."""
     unfinished(tree, word)
     spec = tree.spec
@@ -218,7 +219,10 @@ def moved(tree: Tree, name: str, scope: Scope, word: str) -> None:
             word, tree, f"{name} is written: a copy of it would have to be stored, too.",
             "Use accumulate_in(...), or move the source of a copy.",
         )  # fmt: skip
-    if operand.scope is scope:
+    if dtype is not None and (scope is not Scope.REGISTER or spec.kind != "matmul"):
+        why = "only operands of products are converted, in REGISTER."
+        raise refusal(word, tree, why, "Leave dtype out, or let the stage that uses the operand convert it.")
+    if operand.scope is scope and dtype in (None, operand.dtype):
         raise refusal(word, tree, f"{name} is in {SCOPE_NAMES[scope]} already.", "Leave this move out.")
     if {operand.scope, scope} == {Scope.REGISTER, Scope.FRAGMENT}:
         why = "nobody knows which register of a fragment holds which element."

@@ -284,7 +284,8 @@ def _in_chunks(mapping: TaskMapping, bytes: int) -> TaskMapping:
 def _is_aligned(src: OperandView, dst: OperandView, sizes: tuple[int, ...], chunks: TaskMapping) -> bool:
     """True if every chunk is aligned in both memories and never partly beyond the end."""
     lanes = sizes[-1] // chunks.task_shape[-1]
-    chunk = lanes * src.buffer.dtype.bytes
+    whole_chunk = math.prod(sizes) // math.prod(chunks.task_shape)
+    chunk = (whole_chunk if src.copied else lanes) * src.buffer.dtype.bytes
     if chunk not in (4, 8, 16) or src.buffer.scope is not ir.Scope.GLOBAL or src.buffer.dtype != dst.buffer.dtype:
         return False
     if src.copied:

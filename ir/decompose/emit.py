@@ -25,13 +25,21 @@ from taskmap.ir.decompose.barriers import Stages
 from taskmap.ir.decompose.blocks.grid import Grid, unravel
 from taskmap.ir.decompose.blocks.multicast import counts_of
 from taskmap.ir.decompose.blocks.sums import SharedReduction, SumSegment, share_of
-from taskmap.ir.decompose.blocks.tiles import count, numbers_of_threads, origins, threads_of
+from taskmap.ir.decompose.blocks.tiles import (
+    count,
+    numbers_of,
+    numbers_of_threads,
+    origins,
+    threads_of,
+    warps_of,
+    written_out,
+)
 from taskmap.ir.decompose.copies import CopyEmitter, layout_of, strides_in_shared
 from taskmap.ir.decompose.cores import adds_one_by_one, shared_tiles, whole_or_part
 from taskmap.ir.decompose.levels import HELD, Level
 from taskmap.ir.decompose.micro.call import call, micro_kernel_of
 from taskmap.ir.decompose.ownership import owner_of, without_dims
-from taskmap.ir.decompose.pipeline import pipelined, steps_of_pipeline
+from taskmap.ir.decompose.pipeline import Views, pipelined, steps_of_pipeline
 from taskmap.ir.decompose.refusal import refusal
 from taskmap.ir.decompose.spec import Operand, Spec
 from taskmap.ir.decompose.specialize import Ring, multiplied, specialized, warpgroup_operands
@@ -45,15 +53,14 @@ from taskmap.ir.source import SourceLocation
 from taskmap.ir.types import i32
 from taskmap.ir.workers import BLOCKS, THREAD
 
-Views = dict[str, OperandView]
-
 
 @dataclass(slots=True)
 class Emitter:
     """Writes the kernel of one tree. threads: of a block; 0 on a CPU. stages: what the barriers know of stages.
     layouts: of fragments in memory, 0 by rows, 1 by columns. ring: of stages that a warpgroup fills. marks: the
-    sources of statements, by the ids of steps. ranges: what is
-    known of the variables of loops. unsynchronised: the number of the step of each copy without barriers."""
+    sources of statements, by the ids of steps. ranges: what is known of the variables of loops. unsynchronised: the
+    number of the step of each copy without barriers. numbers: of the tiles of warps, by the ids of steps, if they are
+    named before the loops of a sum."""
 
     b: Builder
     tree: Tree
@@ -68,6 +75,7 @@ class Emitter:
     ranges: Simplifier = field(default_factory=Simplifier)
     marks: Mapping[int, SourceLocation] = field(default_factory=dict)
     unsynchronised: dict[ir.Buffer, int] = field(default_factory=dict)
+    numbers: dict[int, dict[str, ir.Expr]] = field(default_factory=dict)
 
     @property
     def copies(self) -> CopyEmitter:
@@ -144,7 +152,10 @@ class Emitter:
         """The tiles of a step, each with ``body``."""
         counts = {c.axis: count(step, c) for c in step.cuts}
         order = step.order
-        if step.level is None:
+        if step.level is None and self.threads and (numbers := written_out(self.tree, step)):
+            for number in numbers:
+                body(tiled(step, views, number))
+        elif step.level is None:
             kind = ir.LoopKind.UNROLLED if step.unroll or _in_registers(views) else ir.LoopKind.SERIAL
             with self.b.grid(order, [counts[a] for a in order], kind) as at:
                 body(tiled(step, views, dict(zip(order, at, strict=True))))
@@ -168,11 +179,7 @@ class Emitter:
             with self.b.loop("lane", product(list(counts.values())), kind) as lane:
                 body(tiled(step, views, unravel(lane, counts, order)))
         else:
-            name = step.level.value.lower()
-            number, tiles = self.worker(step), product(list(counts.values()))
-            where = unravel(number % tiles if step.part else number, counts, order)
-            where |= {step.part.axis: number // tiles} if step.part else {}
-            body(tiled(step, views, {a: self.b.let(f"{name}_{a}", i) for a, i in where.items()}))
+            body(tiled(step, views, self.numbers.get(id(step)) or numbers_of(self.b, step, self.worker(step))))
 
     def worker(self, step: TileStep) -> ir.Expr:
         """The number of this worker among those of the level above."""
@@ -291,6 +298,7 @@ class Emitter:
         parts = SharedReduction(self.b, self.tree, self.threads, self.synchronise, self.workspace, self.counters)
         if value and parts.are_shared:
             first = select(parts.is_first(total, self.grid), first, const(0, operand.dtype))
+        self.numbers = {id(s): numbers_of(self.b, s, self.worker(s)) for s in warps_of(self.tree.steps[n + 1 :])}
         owner = total.buffer.owner
         if step.how == "resume":
             sizes = step.before.static_shape(operand) or ()

@@ -129,10 +129,13 @@ class Spec:
         """The same work on a smaller part."""
         return self.derived(extents=tuple((n, new.get(n, e)) for n, e in self.extents), level=level or self.level)
 
-    def with_operand(self: S, name: str, scope: Scope) -> S:
-        """The same work with an operand in another memory."""
-        moved = tuple(replace(o, scope=scope, strides=None, made=True) if o.name == name else o for o in self.operands)
-        return self.derived(operands=moved)
+    def with_operand(self: S, name: str, scope: Scope, dtype: DType | None = None) -> S:
+        """The same work with an operand in another memory, there perhaps of another type."""
+
+        def moved(o: Operand) -> Operand:
+            return replace(o, scope=scope, dtype=dtype or o.dtype, strides=None, made=True)
+
+        return self.derived(operands=tuple(moved(o) if o.name == name else o for o in self.operands))
 
     def derived(self: S, **changes: object) -> S:
         """The same kind of spec with other values of some fields; kinds have constructors of their own."""

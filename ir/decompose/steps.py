@@ -21,6 +21,7 @@ from taskmap.ir.expressions import Scope
 from taskmap.ir.isa.entry import Instruction
 from taskmap.ir.isa.specs import MicroKernelSpec
 from taskmap.ir.source import SourceLocation
+from taskmap.ir.types import DType
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +116,7 @@ class MoveStep(_Step):
     pad: unused elements after each line. by_columns: lines are columns. swizzle: (bits, base, shift) of a Layout.
     stages: buffers, of which all but one are filled ahead. asynchronous: with cp.async where rows are aligned.
     multicast: blocks of a cluster that use the same part fetch it together. synchronised: barriers stand between the
-    threads that write the copy and those that read it.
+    threads that write the copy and those that read it. dtype: of the copy, if it converts.
     """
 
     name: str
@@ -129,9 +130,11 @@ class MoveStep(_Step):
     asynchronous: bool = False
     multicast: bool = False
     synchronised: bool = True
+    dtype: DType | None = None
 
     def __str__(self) -> str:
-        parts = [f".move({self.name!r}, {self.scope.name}{f', by={self.by}' if self.by else ''})"]
+        by, dtype = f", by={self.by}" if self.by else "", f", dtype={self.dtype}" if self.dtype else ""
+        parts = [f".move({self.name!r}, {self.scope.name}{by}{dtype})"]
         parts += [".storage('column')"] if self.by_columns else []
         parts += [f".pad({self.pad})"] if self.pad else []
         parts += [f".swizzle{self.swizzle}"] if self.swizzle else []

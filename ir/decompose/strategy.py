@@ -29,6 +29,7 @@ from taskmap.ir.decompose.spec import Spec
 from taskmap.ir.decompose.steps import AccumulateStep, DoneStep, MoveStep, SplitStep, Step, TileStep, Tree
 from taskmap.ir.expressions import Scope
 from taskmap.ir.nodes import Kernel
+from taskmap.ir.types import DType
 from taskmap.ir.util.lazy import lazily
 
 # Lowering knows the kinds of specs, which have these primitives.
@@ -100,6 +101,7 @@ class Primitives:
         how: Callable[[Strategy], Strategy] | None = None,
         *,
         by: TaskMapping | None = None,
+        dtype: DType | None = None,
     ) -> Strategy:
         """An operand is copied to ``scope``; the spec then works on the copy.
 
@@ -108,17 +110,18 @@ class Primitives:
 
         how: decomposes the copy; by default its workers share it out, neighbours in memory to neighbours, in chunks
         that are aligned there, or each moves what it holds. by: a mapping whose tasks are equal chunks of the copy, on
-        the threads of the level, instead.
+        the threads of the level, instead. dtype: the type of the copy in REGISTER, rounded to the nearest; an operand
+        that is there already is converted by those who hold it.
         """
         tree = self._tree()
         word = f"move({operand!r}, {scope.name})"
-        checks.moved(tree, operand, scope, word)
+        checks.moved(tree, operand, scope, word, dtype)
         spec = tree.spec
-        side = checks.finished(tree, how, Strategy(spec.moving(operand, scope)), word)
+        side = checks.finished(tree, how, Strategy(_converting(spec.moving(operand, scope), dtype)), word)
         if by is not None:
             by = checks.given_mapping(tree, by, operand, word, also_how=how is not None)
-        after = spec.with_operand(operand, scope)
-        return tree._after(MoveStep(spec, after, users_line("move"), operand, scope, side, by))
+        after = spec.with_operand(operand, scope, dtype)
+        return tree._after(MoveStep(spec, after, users_line("move"), operand, scope, side, by, dtype=dtype))
 
     def accumulate_in(
         self, scope: Scope, init: float | Callable[[Strategy], Strategy] | None = None,
@@ -374,6 +377,11 @@ class Strategy(Tree, Primitives):
         return show(self, *_facts_of(self)) if self.is_done else show(self)
 
     __repr__ = __str__
+
+
+def _converting(copy: Spec, dtype: DType | None) -> Spec:
+    """A copy whose result is of another type."""
+    return copy if dtype is None else copy.with_operand("dst", copy.operands[1].scope, dtype)
 
 
 def replace_level(spec: Spec, level: Level) -> Spec:

@@ -229,7 +229,8 @@ class _Lowering:
         return alone
 
     def matrices(self, s: ir.Move, held: ir.Region, owner: TaskMapping) -> ir.Body | None:
-        """ldmatrix or stmatrix, one tile of matrices after another; None if they do not apply."""
+        """ldmatrix or stmatrix, one tile of matrices after another; None if they do not apply. No loop: addresses that
+        differ by constants are computed once."""
         other = s.src if held is s.dst else s.dst
         if other.buffer.scope is not ir.Scope.SHARED or other.buffer.dtype != held.buffer.dtype:
             return None
@@ -245,7 +246,8 @@ class _Lowering:
             return None
         b = Builder(s.source)
         worker = self.worker(tiles.num_workers, WARP)
-        with b.mapped([f"t{d}" for d in range(len(shape))], tiles, worker) as at:
+        for slot in range(tiles.num_slots):
+            at = _task(tiles, worker, index(slot))
             offsets = {d: i * n for d, (i, n) in enumerate(zip(at, shape, strict=True))}
             mine = _part(held, offsets, shape)
             memory = _part(other, _renamed(held, other, offsets), _extents_like(other, held, shape))

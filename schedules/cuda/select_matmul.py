@@ -11,14 +11,13 @@ from typing import TypeVar
 
 from taskmap.ir.construct import static_size
 from taskmap.ir.errors import ScheduleError
-from taskmap.ir.isa.table import Instruction, MatMulSpec, instruction_named, instructions_for
+from taskmap.ir.isa.table import Instruction, MatMulSpec, instructions_for
 from taskmap.ir.nodes import Dim, Kernel
 from taskmap.ir.target import GpuTarget
 from taskmap.ir.types import DType, f32, f64, tf32
 from taskmap.schedules.cuda.hopper import matmul as hopper
 from taskmap.schedules.cuda.hopper.matmul import HopperConfig, schedule_hopper
-from taskmap.schedules.cuda.matmul.config import MatmulConfig
-from taskmap.schedules.cuda.matmul.mma import spec_of
+from taskmap.schedules.cuda.matmul.config import MatmulConfig, spec_of
 from taskmap.schedules.cuda.matmul.problem_view import Gemm
 from taskmap.schedules.cuda.matmul.split_k import tiles_of
 from taskmap.schedules.cuda.matmul.template import (
@@ -317,7 +316,7 @@ def most_registers(p: Gemm, c: MatmulConfig, target: GpuTarget) -> int:
         least += copies * (1 if not f.guarded else 2 if known else 4)
     if c.multiplier == "simt" or p.left.expr.dtype == f32:
         return least
-    steps = c.block_k // spec_of(instruction_named(c.multiplier)).k
+    steps = c.block_k // spec_of(c.multiplier).k
     return least + ((c.warp_m + c.warp_n) * 3 // 16 if steps > 2 else 0)
 
 

@@ -10,7 +10,7 @@ one worker's loops. Neighbours are computed in vectors.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from taskmap.ir.algebra.mapping import TaskMapping, repeat
@@ -39,7 +39,7 @@ from taskmap.ir.nodes import (
 )
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
-from taskmap.ir.visit import loads_in, map_body, map_expr, substitute, walk_stmts
+from taskmap.ir.visit import loads_in, map_body, map_expr, substitute, walk_exprs, walk_stmts
 from taskmap.ir.workers import THREAD, worker_extents
 from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.common.source import copy_chunk, source_of
@@ -69,10 +69,11 @@ class Fusion:
         """The kernel without Moves of these operands."""
         ranges, threads = _ranges(kernel), 0 if kernel.launch is None else kernel.launch.threads
         named = {s.var: s.value for s in walk_stmts(kernel.body) if isinstance(s, Let)}
+        loops = {s.var for s in walk_stmts(kernel.body) if isinstance(s, For)}
 
         def stmt(s: Stmt) -> Body | None:
             if isinstance(s, Move) and (s.src.buffer in self.reads or s.dst.buffer in self.writes):
-                return _Copy(self, s, threads, ranges, named).body()
+                return _Copy(self, s, threads, ranges, named, loops).body()
             return self.element(s, ranges) if isinstance(s, (Store, Let)) else None
 
         return replace(kernel, body=map_body(kernel.body, stmt))
@@ -99,13 +100,15 @@ class Fusion:
 
 @dataclass(slots=True)
 class _Copy:
-    """One Move. ``outer``: its side that is in no memory. ``tile``: the other one. named: the values of variables."""
+    """One Move. ``outer``: its side that is in no memory. ``tile``: the other one. named: the values of
+    variables. loops: the variables of loops."""
 
     f: Fusion
     move: Move
     threads: int
     simplifier: Simplifier
     named: Mapping[Var, Expr]
+    loops: Collection[Expr]
     b: Builder = field(init=False)
     tile: Region = field(init=False)
 
@@ -177,7 +180,12 @@ class _Copy:
         here = region(self.tile.buffer, _place(self.tile, starts), _spread(self.tile, sizes))
         chunk, test = Region(outer.buffer, tuple(_place(outer, starts)), _spread(outer, sizes)), as_expr(True)
         if self.move.clipped:
-            chunk, test = valid(chunk, self.move.exact)
+            tests = [(i, i < index(n)) for i, n in zip(chunk.start, outer.buffer.shape, strict=True)]
+            tests = [t for d, t in enumerate(tests) if d not in self.move.exact]
+            # Those that are the same in all iterations of a loop come first.
+            for _, inside in sorted(tests, key=lambda t: any(e in self.loops for e in walk_exprs(t[0]))):
+                test = test & inside
+            chunk, _ = valid(chunk, self.move.exact)
         read, where = self.f.reads[outer.buffer], [self.simplifier(i) for i in chunk.start]
         found = source_of(self.f.task, self.simplifier, lambda values: read(where, values))
         assert found is not None

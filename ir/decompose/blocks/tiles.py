@@ -1,15 +1,17 @@
-"""The numbers of the tiles of threads."""
+"""The numbers of the tiles of warps and threads."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from itertools import product as every_of
 
 from taskmap.ir import nodes as ir
 from taskmap.ir.builder import Builder
-from taskmap.ir.construct import ceil_div, static_size
+from taskmap.ir.construct import ceil_div, index, product, static_size
 from taskmap.ir.decompose.blocks.grid import unravel
 from taskmap.ir.decompose.levels import Level
-from taskmap.ir.decompose.steps import Cut, Step, TileStep
+from taskmap.ir.decompose.steps import Cut, DoneStep, Step, TileStep, Tree
 from taskmap.ir.workers import THREAD
 
 
@@ -25,6 +27,33 @@ def origins(b: Builder, step: TileStep, numbers: Mapping[str, ir.Expr]) -> dict[
     firsts = {a: n * widths[a] for a, n in numbers.items()}
     named = {a for a, first in firsts.items() if not isinstance(first, ir.Const) and widths[a] != 1}
     return {a: b.let(f"first_{a}", first) if a in named else first for a, first in firsts.items()}
+
+
+def written_out(tree: Tree, step: TileStep) -> list[dict[str, ir.Expr]]:
+    """The numbers of all tiles along each axis, if each is one instruction of the table: their addresses then differ by
+    constants. Empty for other steps."""
+    last, below = tree.steps[-1], tree.steps[-2:-1]
+    if not isinstance(last, DoneStep) or last.by is None or last.by.twin is not None or (step,) != below:
+        return []
+    counts = {c.axis: static_size(count(step, c)) or 1 for c in step.cuts}
+    every = every_of(*(range(counts[a]) for a in step.order))
+    return [dict(zip(step.order, map(index, at), strict=True)) for at in every]
+
+
+def numbers_of(b: Builder, step: TileStep, worker: ir.Expr) -> dict[str, ir.Expr]:
+    """The number of a worker's tile along each axis. worker: its number among those of the level above."""
+    assert step.level is not None
+    counts = {c.axis: count(step, c) for c in step.cuts}
+    tiles = product(list(counts.values()))
+    where = unravel(worker % tiles if step.part else worker, counts, step.order)
+    where |= {step.part.axis: worker // tiles} if step.part else {}
+    return {a: b.let(f"{step.level.value.lower()}_{a}", i) for a, i in where.items()}
+
+
+def warps_of(steps: Sequence[Step]) -> list[TileStep]:
+    """The steps that give tiles to warps, but those that ``threads_of`` joins with the next one."""
+    pairs = ((s, below) for s, below in pairwise(steps) if isinstance(s, TileStep) and s.level is Level.WARP)
+    return [s for s, below in pairs if threads_of(s, below) is None]
 
 
 def threads_of(warps: TileStep, step: Step) -> TileStep | None:

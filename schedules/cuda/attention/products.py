@@ -18,7 +18,6 @@ from taskmap.ir.target import GpuTarget
 from taskmap.ir.types import DType, bf16, f16, f32
 from taskmap.ir.workers import THREAD
 from taskmap.schedules.common.inline import Inliner
-from taskmap.schedules.cuda.matmul.mma import read_fragments
 from taskmap.schedules.cuda.matmul.shared_tile import SharedTile, padded_tile
 from taskmap.schedules.cuda.support.launch import WARP
 
@@ -194,3 +193,21 @@ class Products:
         """Stores a weight as an operand of the second product."""
         where = (index(0), i, j) if self.c.multiplier == "simt" else (i, j)
         self.b.store(self.weights, where, cast(as_expr(weight), self.weights.dtype))
+
+
+def read_fragments(
+    b: Builder, values: Inliner, tile: SharedTile, held: Buffer, mn: tuple[Expr, int], k: tuple[Expr, int], stage: Expr
+) -> None:
+    """Loads part of an operand, (first, extent) along mn and k, from shared memory into its fragments, by whole 8×8
+    matrices.
+
+    ``held`` has all of mn, and the current k-tile.
+    """
+    size = tile.buffer.dtype.bytes
+    turned = "" if tile.along_k else "_trans"
+    suffix = "" if size == 2 else f"_b{8 * size}"
+    load = instruction_named(f"ldmatrix_x{mn[1] * k[1] * size // 128}{turned}{suffix}")
+    origin = values.simplifier(mn[0])
+    first = tile.at(stage, origin, k[0], values)
+    to, shape = ((origin, 0), (mn[1], k[1])) if tile.is_left else ((0, origin), (k[1], mn[1]))
+    b.invoke(load, region(held, to, shape), region(tile.buffer, first, tile.shape(mn[1], k[1])))

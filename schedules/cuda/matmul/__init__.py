@@ -5,10 +5,9 @@
     config           configurations, and their limits by the hardware
     shared_tile      tiles in shared memory without bank conflicts: swizzled or padded
     copy_to_shared   the loader from global to shared memory, through registers or by cp.async
-    simt             the multiplier of CUDA cores
-    mma              the multiplier of tensor cores
+    strategy         the decomposition of a product, by CUDA cores or by tensor cores
     split_k          sums that several blocks share
-    template         the pipelined loop over k-tiles
+    template         the limits of a configuration by the product, and the kernel
 
 Imports ``ir``, ``schedules.common`` and ``schedules.cuda.support``.
 """

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from taskmap.ir.isa.specs import MatMulSpec
+from taskmap.ir.isa.table import instruction_named
 from taskmap.ir.target import GpuTarget
 from taskmap.schedules.cuda.support.launch import WARP
 
@@ -65,3 +67,10 @@ def sizes_fit(c: MatmulConfig, target: GpuTarget) -> str | None:
     if c.split < 1:
         return f"{c.split} blocks cannot share a sum"
     return None
+
+
+def spec_of(instruction: str) -> MatMulSpec:
+    """The product that an mma instruction computes."""
+    spec = instruction_named(instruction).spec
+    assert isinstance(spec, MatMulSpec)
+    return spec

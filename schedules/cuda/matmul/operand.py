@@ -46,6 +46,11 @@ class Operand:
         """Bytes of the elements read at once."""
         return self.lanes * self.expr.dtype.bytes
 
+    def tile_along_k(self, multiplier: str) -> bool:
+        """True if its tiles are contiguous along k. CUDA cores ("simt") read neighbouring rows and columns. Fragments
+        of 2-byte elements are read along either axis, others along k."""
+        return multiplier != "simt" and (self.along_k or self.expr.dtype.bytes != 2)
+
     def shared_out(self, extent: int, depth: int, threads: int) -> TilePartition | str:
         """The chunks of ``extent`` rows (or columns), ``depth`` of k, shared out among threads; or the reason why they
         cannot be."""

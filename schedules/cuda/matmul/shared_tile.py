@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from taskmap.ir.algebra.layout import Layout, row_major
 from taskmap.ir.builder import Builder
 from taskmap.ir.nodes import Buffer, Expr, Scope
 from taskmap.ir.types import DType
 from taskmap.schedules.common.inline import Inliner
 
-_PAD_BYTES = 16
+PAD_BYTES = 16
+"""Between lines: eight lines, read at the same column, then use all banks."""
 _CHUNK_BYTES = 16
 _CHUNKS_OF_BANKS = 8
 """Chunks across all banks: 128 bytes."""
@@ -40,20 +40,8 @@ class SharedTile:
         return (1, mn, k) if self.is_left else (1, k, mn)
 
 
-def swizzled_tile(
-    b: Builder, name: str, dtype: DType, stages: int, extent: int, depth: int, *, along_k: bool, is_left: bool
-) -> SharedTile:
-    """A tile of ``extent`` × ``depth`` for each stage, with swizzled lines if possible, else padded lines."""
-    layout = swizzled(dtype, stages, *((extent, depth) if along_k else (depth, extent)))
-    if layout is None:
-        return padded_tile(b, name, dtype, stages, extent, depth, along_k=along_k, is_left=is_left)
-    shape = (stages, extent, depth) if is_left else (stages, depth, extent)
-    turned = layout if along_k == is_left else layout.permute(0, 2, 1)
-    return SharedTile(b.allocate(name, dtype, shape, Scope.SHARED, layout=turned), along_k, is_left)
-
-
-def swizzled(dtype: DType, stages: int, lines: int, length: int) -> Layout | None:
-    """``stages`` times ``lines`` of ``length`` elements; None if a line is not a power of two of chunks.
+def swizzle_of(dtype: DType, length: int) -> tuple[int, int, int] | None:
+    """The swizzle (``Layout.swizzled``) of lines of ``length`` elements; None if they are not a power of two of chunks.
 
     If all banks together hold several short lines, these lines already differ in their banks, so the number of such a
     group of lines permutes the chunks.
@@ -64,25 +52,22 @@ def swizzled(dtype: DType, stages: int, lines: int, length: int) -> Layout | Non
         return None
     places = chunks.bit_length() - 1
     bits = min(_CHUNKS_OF_BANKS.bit_length() - 1, places)
-    return row_major(stages, lines, length).swizzled(bits, chunk.bit_length() - 1, max(3, places))
+    return bits, chunk.bit_length() - 1, max(3, places)
 
 
 def swizzled_bytes(dtype: DType, stages: int, extent: int, depth: int, *, along_k: bool) -> int:
-    """Shared memory of a ``swizzled_tile``."""
-    layout = swizzled(dtype, stages, *((extent, depth) if along_k else (depth, extent)))
-    if layout is None:
+    """Shared memory of tiles with swizzled lines if possible, else padded lines."""
+    if swizzle_of(dtype, depth if along_k else extent) is None:
         return padded_bytes(dtype, stages, extent, depth, along_k=along_k)
-    assert isinstance(layout.size, int)
-    return layout.size * dtype.bytes
+    return stages * extent * depth * dtype.bytes
 
 
 def padded_tile(
     b: Builder, name: str, dtype: DType, stages: int, extent: int, depth: int, *, along_k: bool, is_left: bool
 ) -> SharedTile:
-    """A tile of ``extent`` × ``depth`` for each stage. Lines are padded by 16 bytes: eight lines, read at the same
-    column, then use all banks."""
+    """A tile of ``extent`` × ``depth`` for each stage, with padded lines."""
     lines, length = (extent, depth) if along_k else (depth, extent)
-    pitch = length + _PAD_BYTES // dtype.bytes
+    pitch = length + PAD_BYTES // dtype.bytes
     shape = (stages, extent, depth) if is_left else (stages, depth, extent)
     inner = (pitch, 1) if along_k == is_left else (1, pitch)
     buffer = b.allocate(name, dtype, shape, Scope.SHARED, strides=(lines * pitch, *inner))
@@ -92,4 +77,4 @@ def padded_tile(
 def padded_bytes(dtype: DType, stages: int, extent: int, depth: int, *, along_k: bool) -> int:
     """Shared memory of a ``padded_tile``."""
     lines, length = (extent, depth) if along_k else (depth, extent)
-    return stages * lines * (length * dtype.bytes + _PAD_BYTES)
+    return stages * lines * (length * dtype.bytes + PAD_BYTES)

@@ -60,6 +60,14 @@ def tile_of_wrong_rank() -> None:
     MatMul(M, N, K).tile(64)
 
 
+def conversion_on_the_way_to_shared_memory() -> None:
+    block().split(8).move("a", SHARED, dtype=f16)
+
+
+def conversion_to_the_type_that_it_has() -> None:
+    threads().split(1).move("a", REGISTER).move("a", REGISTER, dtype=f32)
+
+
 def tile_of_no_size() -> None:
     MatMul(M, N, K).tile(0, 64)
 

@@ -31,11 +31,12 @@ from taskmap.decompose import (
 from taskmap.decompose import Move as Copy
 from taskmap.ir import TaskMapping, repeat, spatial
 from taskmap.ir.interp.run import interpret
+from taskmap.ir.isa.float_rounding import round_operand
 from taskmap.ir.lower.pipeline import lower
 from taskmap.ir.nodes import Barrier, For, Kernel, Let, LoopKind, Move, Var
 from taskmap.ir.printer import print_kernel
 from taskmap.ir.target import cpu_target, gpu_named
-from taskmap.ir.types import f16, f32, f64, i32
+from taskmap.ir.types import f16, f32, f64, i32, tf32
 from taskmap.ir.verify.rules import verify
 from taskmap.ir.visit import walk_stmts
 from tests.schedules.cuda_running import source_of
@@ -227,6 +228,37 @@ def test_edges_of_operands_read_from_global_memory(shape: tuple[int, int, int]) 
 @pytest.mark.parametrize("dtype", [f64, i32])
 def test_other_types(dtype: Any) -> None:
     multiply(simt(MatMul(M, N, K, a=dtype, b=dtype, c=dtype)), (9, 17, 6))
+
+
+def rounded(product: MatMul, *, at_once: bool) -> Strategy:
+    """Four warps on tensor cores, which take f32 rounded to tf32: where it is loaded, or afterwards."""
+    tree = product.tile(32, 32).to(BLOCK).accumulate_in(REGISTER).split(16).move("a", SHARED).swizzle(2, 2, 3)
+    tree = tree.move("b", SHARED).storage("column").swizzle(2, 2, 3).tile(16, 16).to(WARP).split(8).unroll(2)
+    tree = tree if at_once else tree.move("a", REGISTER).move("b", REGISTER)
+    return tree.move("a", REGISTER, dtype=tf32).move("b", REGISTER, dtype=tf32).tile(16, 8).done()
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_operands_are_rounded_where_they_are_moved(at_once: bool) -> None:
+    tree = rounded(MatMul(M, N, K), at_once=at_once)
+    multiply(tree, (32, 32, 32))
+    multiply(tree, (33, 41, 19))
+    assert "move('a', REGISTER, dtype=tf32)" in str(tree)
+    kernel, rng = tree.kernel(m=32, n=32, k=32), np.random.default_rng(0)
+    a, b = (rng.standard_normal((32, 32)).astype(np.float32) for _ in range(2))
+    found = run(kernel, [a, b], {}).reshape(32, 32)
+    x, y = (round_operand(v, tf32).astype(np.float64) for v in (a, b))
+    np.testing.assert_allclose(found, x @ y, rtol=0, atol=1e-5)
+    assert np.abs(found - a.astype(np.float64) @ b).max() > 1e-4
+    text = source_of(kernel).text
+    assert text.count("tm_round_tf32") == 2
+    assert ("tm_ldmatrix" in text) != at_once
+
+
+def test_cores_round_operands_where_they_are_moved() -> None:
+    tree = MatMul(M, N, K).tile(4, 16).to(CORE).accumulate_in(REGISTER).split(1)
+    tree = tree.move("b", REGISTER).move("a", REGISTER, dtype=f16).done()
+    multiply(tree, (9, 35, 7))
 
 
 def test_operands_with_strides() -> None:

@@ -15,9 +15,9 @@ from taskmap.ir.isa.table import instruction_named
 from taskmap.ir.nodes import Dim, Move
 from taskmap.ir.types import DType, TensorType, f16, f32
 from taskmap.ir.visit import walk_stmts
-from taskmap.schedules.cuda.matmul import mma, simt
 from taskmap.schedules.cuda.matmul.config import MatmulConfig
 from taskmap.schedules.cuda.matmul.problem_view import find_product
+from taskmap.schedules.cuda.matmul.strategy import strategy_of
 from tests.schedules.graph_tasks import fused, matrix_product
 
 N = dim("n")
@@ -83,7 +83,7 @@ def test_the_owners_of_the_simt_template(config: MatmulConfig) -> None:
     """Warps, pieces of each thread, and the 4 × 8 lanes that hold a piece."""
     p = find_product(fused([matrix_product("plain", 256, 256, 64, f32)]))
     assert p is not None
-    tree = simt.strategy_of(p, config)
+    tree = strategy_of(p, config)
     (tm, tn), piece = config.thread_tile, repeat(*(gcd(n, 4) for n in config.thread_tile))
     pieces = repeat(tm // piece.task_shape[0], tn // piece.task_shape[1])
     assert tree.mapping("c") == spatial(*config.warps) * pieces * spatial(4, 8) * piece
@@ -93,19 +93,13 @@ def test_the_owners_of_the_simt_template(config: MatmulConfig) -> None:
 def test_the_owners_of_the_mma_template(sizes: tuple[int, int, int, int]) -> None:
     bm, bn, wm, wn = sizes
     config = MatmulConfig("mma_m16n8k16_f16_f32", bm, bn, 32, wm, wn)
-    tree = (
-        MatMul(bm, bn, 32, a=f16, b=f16)
-        .tile(bm, bn).to(BLOCK)
-        .accumulate_in(REGISTER)
-        .tile(wm, wn).to(WARP)
-        .split(16)
-        .move("a", REGISTER)
-        .move("b", REGISTER)
-        .tile(16, 8).done()
-    )  # fmt: skip
+    p = find_product(fused([matrix_product("plain", bm, bn, 32, f16)]))
+    assert p is not None
+    tree = strategy_of(p, config)
     found = instruction_named(config.multiplier)
     assert found.owner_a is not None
-    assert tree.mapping("c") == mma.owner_of(config)
+    assert found.owner_c is not None
+    assert tree.mapping("c") == spatial(bm // wm, bn // wn) * repeat(wm // 16, wn // 8) * found.owner_c
     assert tree.mapping("a") == repeat(wm // 16, 1) * found.owner_a
 
 

@@ -15,8 +15,6 @@ from taskmap.backend.sim.run import Policy
 from taskmap.graph.build import define
 from taskmap.graph.nodes import Node
 from taskmap.graph.ops import activations, arithmetic, matmul
-from taskmap.ir.algebra.layout import row_major
-from taskmap.ir.builder import Builder
 from taskmap.ir.construct import cast, reduce
 from taskmap.ir.errors import ScheduleError, SimulationError
 from taskmap.ir.interp.definitions import size_of
@@ -27,10 +25,11 @@ from taskmap.ir.task import Task
 from taskmap.ir.types import DType, bf16, f16, f32, f64, i8, i32, u8
 from taskmap.schedules import schedule
 from taskmap.schedules.cuda.hopper.matmul import HopperConfig
-from taskmap.schedules.cuda.matmul import shared_tile
+from taskmap.schedules.cuda.matmul import strategy
 from taskmap.schedules.cuda.matmul.config import MatmulConfig
 from taskmap.schedules.cuda.matmul.problem_view import find_product
-from taskmap.schedules.cuda.matmul.shared_tile import swizzled_bytes, swizzled_tile
+from taskmap.schedules.cuda.matmul.shared_tile import swizzled_bytes
+from taskmap.schedules.cuda.matmul.strategy import strategy_of
 from taskmap.schedules.cuda.matmul.template import schedule_product, validity
 from taskmap.schedules.cuda.select_matmul import choose, schedule_config, space, wasted, why_not
 from tests.schedules.cpu.test_matmul import product
@@ -242,7 +241,7 @@ def test_a_part_that_is_left_out_is_seen() -> None:
     for old, new, why in (
         ("arrived[0] == 3", "arrived[0] == 2", "uninitialised|race between blocks"),
         ("tm_fence_gpu();", "", "race between blocks"),
-        ("tm_atomic_exch_i32(counters + tile_number, 0);", "", "counters that are not 0"),
+        ("tm_atomic_exch_i32(arrivals + tile, 0);", "", "counters that are not 0"),
     ):
         assert old in source.text
         with pytest.raises(SimulationError, match=why):
@@ -316,15 +315,16 @@ def test_tiles_meet_no_bank_conflicts(form: str, dtype: DType, config: MatmulCon
 
 
 def test_without_a_swizzle_banks_conflict(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_tile, "swizzled", lambda dtype, *shape: row_major(*shape))
+    monkeypatch.setattr(strategy, "swizzle_of", lambda dtype, length: (0, 3, 3))
     assert conflicts(*SWIZZLED[0])[1] > 0
 
 
 def test_lines_that_cannot_be_swizzled_are_padded() -> None:
-    b = Builder()
-    padded = swizzled_tile(b, "tile", f16, 2, 32, 48, along_k=True, is_left=True)
-    assert padded.buffer.layout is None
-    assert padded.buffer.strides == (32 * 56, 56, 1)
+    p = find_product(fused([product("right", 64, 64, 96, f16, "generic")]))
+    assert p is not None
+    for depth, arranged in ((48, ".pad(8)"), (32, ".swizzle(2, 3, 3)"), (64, ".swizzle(3, 3, 3)")):
+        tree = strategy_of(p, MatmulConfig("mma_m16n8k16_f16_f32", 32, 32, depth, 16, 16))
+        assert str(tree).count(arranged) == 2
     assert swizzled_bytes(f16, 2, 32, 48, along_k=True) == 2 * 32 * 56 * 2
     assert swizzled_bytes(f16, 2, 32, 64, along_k=True) == 2 * 32 * 64 * 2
 

@@ -1,18 +1,21 @@
-"""The SIMT product moves what the template that was written by hand moved, and waits as often: as a schedule of the
-compiler, and as a tree that anyone can write."""
+"""Products move what the templates that were written by hand moved, and wait as often: as schedules of the compiler,
+and (by CUDA cores) as a tree that anyone can write."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import gcd
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import taskmap
 from taskmap.decompose import BLOCK, REGISTER, SHARED, THREAD, WARP, MatMul, Strategy
 from taskmap.ir import TaskMapping, repeat, spatial
 from taskmap.ir.nodes import Kernel
-from taskmap.ir.types import f32, f64
+from taskmap.ir.types import f16, f32, f64
 from taskmap.schedules.cuda.matmul.config import MatmulConfig
 from taskmap.schedules.cuda.matmul.problem_view import find_product
 from taskmap.schedules.cuda.matmul.template import schedule_product
@@ -30,6 +33,18 @@ COUNTS = {
     MatmulConfig("simt", 32, 64, 8, 16, 32, split=3): (50612, 3467, 53235, 14679, 84, 126, 378),
 }
 """Of the template that was written by hand."""
+
+
+KINDS = {"f16": "float16", "f32": "float32"}
+H, T = "mma_m16n8k16_f16_f32", "mma_m16n8k8_tf32_f32"
+OF_TENSOR_CORES = {
+    ("plain", MatmulConfig(H, 128, 128, 32, 64, 32, group=8)): (8004, 863, 6144, 5184, 0, 0, 12, 1152),
+    ("left", MatmulConfig(H, 64, 32, 16, 32, 16, 3)): (12876, 1145, 7200, 5600, 0, 0, 100, 1200),
+    ("right", MatmulConfig(H, 64, 64, 32, 32, 32, group=8, split=2)): (35580, 3962, 7032, 5304, 36, 48, 84, 1152),
+    ("right", MatmulConfig(T, 64, 64, 16, 32, 32, 3, 8)): (15152, 1140, 11520, 8640, 0, 0, 60, 1920),
+    ("plain", MatmulConfig(T, 64, 64, 16, 32, 32)): (15584, 1232, 24960, 10080, 0, 0, 72, 1920),
+}
+"""The same, and fragments that ldmatrix loads: of operands transposed or not, copied asynchronously or by registers."""
 
 
 def chunks(rows: int, columns: int, threads: int) -> TaskMapping:
@@ -52,24 +67,35 @@ def strategy(c: MatmulConfig) -> Strategy:
     return tree.tile(*wide).tile(1, 1).done()
 
 
-def counters(kernel: Kernel) -> dict[str, float]:
+def counters(kernel: Kernel, form: str = "plain", kind: str = "f32", off: float = 1e-4) -> list[float]:
     """The counters of a kernel whose result is right."""
     rng = np.random.default_rng(0)
-    a, b = rng.standard_normal((M, K)).astype(np.float32), rng.standard_normal((K, N)).astype(np.float32)
-    c = np.full((M, N), np.nan, np.float32)
+    x: NDArray[Any]
+    y: NDArray[Any]
+    x, y = rng.standard_normal((M, K)).astype(KINDS[kind]), rng.standard_normal((K, N)).astype(KINDS[kind])
+    a, b = x.T.copy() if form == "left" else x, y.T.copy() if form == "right" else y
+    c = np.full((M, N), np.nan, KINDS[kind])
     found = taskmap.simulate(kernel, a, b, c, seeds=(0, 7), seconds=600.0)
     found.check()
-    np.testing.assert_allclose(c, a.astype(np.float64) @ b, rtol=0, atol=1e-4)
-    return dict(found.counters)
+    np.testing.assert_allclose(c, x.astype(np.float64) @ y, rtol=0, atol=off)
+    return [found.counters[name] for name in (*COUNTED, "ldmatrix")]
 
 
 @pytest.mark.parametrize("config", COUNTS, ids=str)
 def test_schedule_and_tree_have_the_counters_of_the_template(config: MatmulConfig) -> None:
     p = find_product(fused([matrix_product("plain", M, N, K, f32)]))
     assert p is not None
-    scheduled, tree = counters(schedule_product(p, config, cuda())), counters(strategy(config).kernel())
-    assert tuple(scheduled[name] for name in COUNTED) == COUNTS[config]
-    assert tuple(tree[name] for name in COUNTED) == COUNTS[config]
+    assert counters(schedule_product(p, config, cuda())) == [*COUNTS[config], 0]
+    assert counters(strategy(config).kernel()) == [*COUNTS[config], 0]
+
+
+@pytest.mark.parametrize(("form", "config"), OF_TENSOR_CORES, ids=str)
+def test_tensor_cores_have_the_counters_of_the_template(form: str, config: MatmulConfig) -> None:
+    dtype = f16 if config.multiplier == H else f32
+    p = find_product(fused([matrix_product(form, M, N, K, dtype)]))
+    assert p is not None
+    kernel = schedule_product(p, config, replace(cuda(), tf32=True))
+    assert counters(kernel, form, dtype.name, off=0.03) == list(OF_TENSOR_CORES[form, config])
 
 
 @pytest.mark.parametrize("config", COUNTS, ids=str)
