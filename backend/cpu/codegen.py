@@ -150,7 +150,8 @@ class _Emitter:
         a, b, out = (f"{self.c.name(p.buffer)} + {self.c.address(p.base)}" for p in (tile.a, tile.b, tile.out))
         first = tile.loops[0]
         count = "" if isinstance(first, int) else self.c.address(first)
-        for line in assembly(tile, self.vector_bytes, a, b, out, count):
+        ahead = f"{self.c.name(tile.ahead.buffer)} + {self.c.address(tile.ahead.base)}" if tile.ahead else ""
+        for line in assembly(tile, self.vector_bytes, a, b, out, count, ahead):
             self.line(line)
 
     def early_store(self, s: ir.Store) -> None:

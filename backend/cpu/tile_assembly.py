@@ -17,6 +17,7 @@ from typing import cast as typed
 from taskmap.ir import nodes as ir
 from taskmap.ir.analysis import polynomial as poly
 from taskmap.ir.construct import constant_value, static_size
+from taskmap.ir.isa.amx import PREFETCH
 from taskmap.ir.types import f32
 from taskmap.ir.visit import loads_in, walk_exprs
 
@@ -42,7 +43,8 @@ class RegisterTile:
 
     loops: the extents, outermost first; only the first may be an expression. rows, columns: the distances of the
     elements of a, and of the vectors of b, that a step reads. sums: those of the vectors of ``out``, row by row. start,
-    add: the sums begin as ``out``; they are added to it. end: the statement after the tile.
+    add: the sums begin as ``out``; they are added to it. end: the statement after the tile. ahead, lines: the first
+    line that a step prefetches, and the distances of all.
     """
 
     loops: tuple[ir.Expr | int, ...]
@@ -56,6 +58,8 @@ class RegisterTile:
     start: bool
     add: bool
     end: int
+    ahead: Address | None = None
+    lines: tuple[int, ...] = ()
 
 
 def register_tile(body: ir.Body, number: int, vector_bytes: int) -> RegisterTile | None:
@@ -99,14 +103,15 @@ class _Reader:
             loop = loop.body[0] if len(loop.body) == 1 else None
         _require(bool(self.loops))
         extents = tuple(self.extent(d, loop) for d, loop in enumerate(self.loops))
-        a, b = self.step(self.loops[-1].body)
+        a, b, ahead = self.step(self.loops[-1].body)
         _require(len(a) * len(b) == len(begun))
         out, adds, end = self.end(at + 1, len(begun))
         start = self.started(begun, out)
         _require(not any(e.buffer is self.acc for e in loads_in(self.body[end:])))
         (a_place, rows), (b_place, columns), (out_place, sums) = (self.together(each) for each in (a, b, out))
         return RegisterTile(
-            extents, self.lanes, a_place, b_place, out_place, rows, columns, sums, start, adds, end
+            extents, self.lanes, a_place, b_place, out_place, rows, columns, sums, start, adds, end,
+            *(self.together(ahead) if ahead else ()),
         )  # fmt: skip
 
     def extent(self, depth: int, loop: ir.For) -> ir.Expr | int:
@@ -137,13 +142,18 @@ class _Reader:
         _require(all(same))
         return True
 
-    def step(self, body: ir.Body) -> tuple[list[ir.Load], list[ir.Load]]:
-        """The loads of the elements of a and of the vectors of b in one step, whose sums come row by row."""
+    def step(self, body: ir.Body) -> tuple[list[ir.Load], list[ir.Load], list[ir.Load]]:
+        """The loads of the elements of a and of the vectors of b in one step, whose sums come row by row; and the lines
+        that it prefetches."""
         values: dict[ir.Var, ir.Expr] = {}
         registers: dict[tuple[ir.Buffer, int], ir.Expr] = {}
         products: list[tuple[int, tuple[ir.Buffer, int], tuple[ir.Buffer, int]]] = []
+        ahead: list[ir.Load] = []
         for s in body:
-            if isinstance(s, ir.Let):
+            if isinstance(s, ir.Invoke) and s.instruction is PREFETCH:
+                (line,) = s.regions
+                ahead.append(ir.Load(line.buffer, line.start, line.buffer.dtype))
+            elif isinstance(s, ir.Let):
                 values[s.var] = _load(s.value)
             elif isinstance(s, ir.Store) and s.buffer is self.acc:
                 products.append(self.product(s))
@@ -159,7 +169,7 @@ class _Reader:
             _require(product == (number * self.lanes, lefts[number // n], rights[number % n]))
         a, b = [_load(registers.get(r)) for r in lefts], [_load(registers.get(r)) for r in rights]
         _require(all(e.lanes == 1 for e in a) and all(e.lanes == self.lanes for e in b))
-        return a, b
+        return a, b, ahead
 
     def product(self, s: ir.Store) -> tuple[int, tuple[ir.Buffer, int], tuple[ir.Buffer, int]]:
         """The sum of a multiply-add, and the registers that it multiplies."""
@@ -271,20 +281,20 @@ class _Registers:
         return sorted([*self.sums, *self.vectors, *([] if self.broadcasts else [self.left])])
 
 
-def assembly(tile: RegisterTile, vector_bytes: int, a: str, b: str, out: str, count: str) -> list[str]:
-    """The lines of a C block that computes a tile. a, b, out: pointers to the first elements; count: the first extent,
-    which is used unless it is known."""
+def assembly(tile: RegisterTile, vector_bytes: int, a: str, b: str, out: str, count: str, ahead: str = "") -> list[str]:
+    """The lines of a C block that computes a tile. a, b, out, ahead: pointers to the first elements; count: the first
+    extent, which is used unless it is known."""
     registers = _Registers.of(tile, vector_bytes)
     assert registers is not None
     counts = [f"n{d}" for d in range(len(tile.loops))]
     known = [isinstance(n, int) for n in tile.loops]
     declared = [f"{name}{'' if k else f' = {count}'}" for name, k in zip(counts, known, strict=True)]
-    operands = ['[a]"+&r"(a)', '[b]"+&r"(b)']
+    operands = ['[a]"+&r"(a)', '[b]"+&r"(b)', *(['[p]"+&r"(p)'] if ahead else [])]
     operands += [f'[{name}]"{"=" if k else "+"}&r"({name})' for name, k in zip(counts, known, strict=True)]
     clobbered = ", ".join(f'"xmm{n}"' for n in registers.used)
     return [
         "{",
-        f"  const f32 *a = {a}, *b = {b};",
+        f"  const f32 *a = {a}, *b = {b}{f', *p = {ahead}' if ahead else ''};",
         f"  f32 *out = {out};",
         f"  i64 {', '.join(declared)};",
         "  __asm__ volatile(",
@@ -330,10 +340,11 @@ class _Writer:
         yield f".Ltile%=_{depth}:"
         moves = {
             name: f"addq ${4 * address.moves[depth]}, %[{name}]"
-            for name, address in (("a", tile.a), ("b", tile.b))
-            if address.moves[depth]
+            for name, address in (("a", tile.a), ("b", tile.b), ("p", tile.ahead))
+            if address is not None and address.moves[depth]
         }
         if inner == len(tile.loops):
+            yield from (f"prefetcht1 {4 * distance}(%[p])" for distance in tile.lines)
             yield from self.vectors()
             if "b" in moves and not self.registers.loads:
                 yield moves.pop("b")  # early: the next step's loads wait for it

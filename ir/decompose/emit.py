@@ -107,6 +107,8 @@ class Emitter:
             else:
                 self.split(step, views, lambda inner, _: self.step(n + 1, inner))
         elif isinstance(step, MoveStep):
+            for line in views[step.name].lines_ahead():
+                self.b.invoke(instruction_named("prefetch_line"), line)
             placed = self.place(n, step)
             if isinstance(step.how.root, StageSpec):
                 inner = Emitter(self.b, step.how, self.threads, stages=self.stages, marks=self.marks)

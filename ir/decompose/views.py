@@ -41,7 +41,7 @@ class OperandView:
     view for each of the operand's; None for one that the buffer does not have, because it is a single index. computed:
     the buffer is in no memory; only a Move reads or writes it, which a prologue or an epilogue replaces. copied: each
     chunk of it lies in memory or is 0 all the same. read: gives an element of a buffer that is in no memory, for loops
-    over elements."""
+    over elements. ahead: gives lines of memory that later parts will read, which a move of this part prefetches."""
 
     buffer: ir.Buffer
     names: tuple[str, ...]
@@ -50,6 +50,7 @@ class OperandView:
     computed: bool = False
     read: Callable[[Sequence[ir.Expr]], ir.Expr] | None = None
     copied: bool = False
+    ahead: Callable[[Sequence[ir.Expr]], Sequence[ir.Region]] | None = None
 
     @staticmethod
     def whole(
@@ -63,6 +64,7 @@ class OperandView:
     def part(
         buffer: ir.Buffer, names: Sequence[str], start: Sequence[ir.Expr | None], lengths: Mapping[str, ir.Expr],
         read: Callable[[Sequence[ir.Expr]], ir.Expr] | None = None,
+        ahead: Callable[[Sequence[ir.Expr]], Sequence[ir.Region]] | None = None,
     ) -> OperandView:  # fmt: skip
         """The part of a buffer that begins at ``start`` (None: at 0), and is shortened to ``lengths``."""
         axes = tuple(
@@ -72,12 +74,16 @@ class OperandView:
             )
             for name, first in zip(names, start, strict=True)
         )
-        return OperandView(buffer, tuple(names), axes, read=read)
+        return OperandView(buffer, tuple(names), axes, read=read, ahead=ahead)
 
     def value(self, at: Sequence[ir.Expr]) -> ir.Expr:
         """One element of the part, loaded or computed."""
         where = self.element(at)
         return self.buffer[where] if self.read is None else self.read(where)
+
+    def lines_ahead(self) -> Sequence[ir.Region]:
+        """The lines of memory that a move of this part prefetches."""
+        return () if self.ahead is None else self.ahead(self.element([index(0)] * len(self.axes)))
 
     def tile(self, cuts: Mapping[str, tuple[Cut, ir.Expr, bool]]) -> OperandView:
         """The part with these tiles, given as (cut, number, divides) for each axis."""

@@ -35,11 +35,19 @@ from taskmap.schedules.common.convolution_geometry import (
 from taskmap.schedules.common.epilogue import Epilogue
 from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.cpu.convolution.base import ConvolutionBase, OutputBlock
-from taskmap.schedules.cpu.convolution.config import ConvolutionConfig, by_dots, default, edge_columns, validity
+from taskmap.schedules.cpu.convolution.config import (
+    ConvolutionConfig,
+    by_dots,
+    default,
+    edge_columns,
+    packed_width,
+    validity,
+)
 from taskmap.schedules.cpu.convolution.depthwise import Depthwise
 from taskmap.schedules.cpu.convolution.depthwise_config import DepthwiseConfig, depthwise_default, depthwise_validity
 from taskmap.schedules.cpu.convolution.dot_tile import emit_dots
 from taskmap.schedules.cpu.convolution.input_tile import InputTile
+from taskmap.schedules.cpu.matmul.ahead import Ahead, NextPanel, stored_weights
 from taskmap.schedules.cpu.matmul.microkernel import Tile, chain_of, emit_tile
 
 _MOST_PHASES = 32
@@ -203,7 +211,8 @@ class Dense(ConvolutionBase):
                 if by_dots(c, self.target):
                     emit_dots(b, local, (size, width), k, left, right, out, self.accumulate, self.lanes)
                 else:
-                    emit_tile(b, local, size, groups, k, left, right, out, self.accumulate, chain=chain)
+                    ahead = self.ahead(local, channel, rows, columns, k, (y, x0))
+                    emit_tile(b, local, size, groups, k, left, right, out, self.accumulate, chain=chain, ahead=ahead)
 
                 def position(i: Expr, j: Expr) -> dict[Var, Expr]:
                     oc = block.group * c.out_channels + channel + j
@@ -219,6 +228,24 @@ class Dense(ConvolutionBase):
                 )  # fmt: skip
 
         self.each_phase(values, block, of_phase)
+
+    def ahead(
+        self, values: Inliner, channel: Expr, rows: Dim, columns: Dim, k: Sequence[Dim], at: tuple[Expr, Expr]
+    ) -> Ahead | None:
+        """The weights of the next panel of output channels; None if this block has only one, or their place is not
+        known."""
+        c, tile = self.conv, self.config.tile
+        width = tile.vectors * self.lanes
+        packed = packed_width(c)
+        stored = stored_weights(c.w, packed)
+        high, wide, terms = static_size(rows), static_size(columns), static_size(product(list(k)))
+        if stored is None or packed != width or c.groups != 1 or not (high and wide and terms):
+            return None
+        if math.prod(map(len, c.phases)) > 1 or (self.config.panels == 1 and self.config.neighbours == "weights"):
+            return None
+        across = -(-wide // tile.rows)
+        following = NextPanel(stored, values.simplifier(channel // width), index(terms * width), width, high * across)
+        return following.lines(values.simplifier(at[0] * across + at[1] // tile.rows), k)
 
     def element(
         self, values: Inliner, phase: Sequence[StridePhase], block: OutputBlock, row: Expr, column: Expr, channel: Expr

@@ -128,7 +128,7 @@ def _packed(task: Task, c: Contraction, unit: TileUnit) -> Buffer | None:
         simplifier.bind(v, extent)
     *_, width, group = (static_size(d) for d in buffer.shape)
     depth = static_size(buffer.shape[1])
-    if (width, group) != (unit.width, unit.tiles.group) or depth is None or not _is_row_major(buffer):
+    if (width, group) != (unit.width, unit.tiles.group) or depth is None or not is_row_major(buffer):
         return None
     if depth * unit.tiles.group % unit.depth:
         return None
@@ -138,7 +138,7 @@ def _packed(task: Task, c: Contraction, unit: TileUnit) -> Buffer | None:
     return buffer if same else None
 
 
-def _is_row_major(buffer: Buffer) -> bool:
+def is_row_major(buffer: Buffer) -> bool:
     """True if the elements of a buffer lie densely in memory, in the order of its indices."""
     if buffer.layout is not None or static_size(buffer.offset) != 0:
         return False

@@ -21,9 +21,10 @@ from taskmap.ir.decompose.lowering import emit_part
 from taskmap.ir.decompose.specs import MatMul
 from taskmap.ir.decompose.strategy import Strategy
 from taskmap.ir.decompose.views import OperandView
-from taskmap.ir.nodes import Buffer, Dim, Expr, Scope, Var
+from taskmap.ir.nodes import Buffer, Dim, Expr, Region, Scope, Var
 from taskmap.ir.types import DType
 from taskmap.schedules.common.inline import Inliner
+from taskmap.schedules.cpu.matmul.ahead import Ahead
 from taskmap.schedules.cpu.matmul.summed_loops import Element, unrolled
 
 
@@ -85,12 +86,13 @@ def emit_tile(
     resume: bool = False,
     chain: int = 0,
     add: bool = False,
+    ahead: Ahead | None = None,
 ) -> None:
     """Multiply a tile into the local buffer ``out``, of equally many columns, from ``row`` on (default 0).
 
     groups: the columns as groups of vectors; k: extents of the summed axes, outermost first; resume: add to the
     contents of ``out``; chain: split the sum into parts of about this many terms, each of which is added to ``out`` (0:
-    do not split); add: add the whole sum to ``out``.
+    do not split); add: add the whole sum to ``out``; ahead: lines that each step prefetches.
     """
     column, how = 0, "resume" if resume else "add" if chain or add else "set"
     axes, sums = [f"k{d}" for d in range(len(k))], TileReduction.of(k, chain)
@@ -102,12 +104,12 @@ def emit_tile(
         at = index(column) if column else None
         views = {
             "a": OperandView.part(left, ("m", *axes), (None, *begin), ends, _rows(a, values)),
-            "b": OperandView.part(right, (*axes, "n"), (*begin, at), ends, _columns(element_b, values)),
+            "b": OperandView.part(right, (*axes, "n"), (*begin, at), ends, _columns(element_b, values), _steps(ahead)),
             "c": OperandView.part(out, ("m", "n"), (row, at), {}),
         }
         tree = register_tile(rows, columns, width, sums, accumulate, how)
         emit_part(b, tree, views, values.simplifier)
-        column += columns
+        column, ahead = column + columns, None
 
 
 def _rows(a: Element, values: Inliner) -> Callable[[Sequence[Expr]], Expr]:
@@ -126,3 +128,8 @@ def _rows(a: Element, values: Inliner) -> Callable[[Sequence[Expr]], Expr]:
 def _columns(b: Element, values: Inliner) -> Callable[[Sequence[Expr]], Expr]:
     """The elements of a row of B, of which each vector has names of its own."""
     return lambda where: b(where[:-1], where[-1], values.nested())
+
+
+def _steps(ahead: Ahead | None) -> Callable[[Sequence[Expr]], list[Region]] | None:
+    """The lines that the move of a row of B prefetches."""
+    return None if ahead is None else lambda where: ahead(where[:-1])

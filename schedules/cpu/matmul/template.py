@@ -27,6 +27,7 @@ from taskmap.schedules.common.epilogue import Epilogue
 from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.common.matmul_form import anchor_of, packed_panels
 from taskmap.schedules.common.positions import unravel
+from taskmap.schedules.cpu.matmul.ahead import Ahead, NextPanel, stored_weights
 from taskmap.schedules.cpu.matmul.config import MatmulConfig, Sizes, default, panels_first, validity
 from taskmap.schedules.cpu.matmul.dot_tile import GroupedContraction, emit_dot_tile, find_dots, group_size
 from taskmap.schedules.cpu.matmul.microkernel import Tile, chain_of, choose_tile, emit_tile
@@ -34,6 +35,8 @@ from taskmap.schedules.cpu.matmul.summed_loops import Element
 from taskmap.schedules.cpu.support.kernels import kernel_of
 
 _SHARED_FROM = 40_000
+_FEWEST = 12
+"""Multiply-adds of a step that prefetches: a shorter one waits for memory in any case."""
 
 
 def panel_width(m: Dim, n: Dim, target: CpuTarget, dtype: DType = f32) -> int:
@@ -79,6 +82,7 @@ class _Matmul:
     sizes: Sizes
     config: MatmulConfig
     dots: GroupedContraction | None = None
+    stored: Buffer | None = None
     b: Builder = field(default_factory=Builder)
 
     @property
@@ -235,7 +239,10 @@ class _Matmul:
         out = self.b.allocate("tile", self.accumulate, (height, block.columns), init=start_at)
         k = [d for _, d in self.k_order()]
         operands = self.operands(block, start, {})
-        emit_tile(self.b, values, height, block.vectors, k, *operands, out, self.accumulate, chain=self.chain)
+        ahead = self.ahead(values, block, local, height, k, 0)
+        emit_tile(
+            self.b, values, height, block.vectors, k, *operands, out, self.accumulate, chain=self.chain, ahead=ahead
+        )
         self.epilogue(values, block, out, start, self.rows_of(values, start, height))
 
     def rows_of(self, values: Inliner, start: Expr, height: int) -> Dim:
@@ -276,6 +283,7 @@ class _Matmul:
         var, extent = k[position]
         depth = -(-(static_size(extent) or 0) // self.k_blocks)
         extents: list[Dim] = [d for _, d in k]
+        whole = [*extents[:position], depth, *extents[position + 1 :]]
         extents[position] = values.simplifier.dim(minimum(index(extent) - part * depth, depth))
         operands = self.operands(block, start, {var: part * depth})
         emit_tile(
@@ -283,6 +291,7 @@ class _Matmul:
             row=local,
             resume=not self.chain,
             chain=self.chain,
+            ahead=self.ahead(values, block, local, height, whole, part * depth),
         )
 
     def operands(self, block: _Block, start: Expr, offsets: dict[Var, Expr]) -> tuple[Element, Element]:
@@ -306,6 +315,21 @@ class _Matmul:
             return left(at, values.simplifier(minimum(start + offset, last)), values)
 
         return held, right
+
+    def ahead(
+        self, values: Inliner, block: _Block, local: Expr, height: int, k: Sequence[Dim], first: Expr | int
+    ) -> Ahead | None:
+        """The packed columns after those that a block multiplies with from term ``first`` of the sum on."""
+        rows = min(static_size(self.m) or block.size, block.size)
+        if self.stored is None or height * block.columns < _FEWEST * self.lanes:
+            return None
+        steps, width = static_size(product(list(k))), self.width
+        if steps is None:
+            return None
+        behind = values.simplifier((index(first) + steps) * width)
+        panel = values.simplifier(block.column // width)
+        following = NextPanel(self.stored, panel, behind, width, -(-rows // self.tile.rows))
+        return following.lines(values.simplifier(local // self.tile.rows), k)
 
     def epilogue(self, values: Inliner, block: _Block, out: Buffer, start: Expr, rows: Dim) -> None:
         """Store the epilogue of ``rows`` rows of ``out``, beginning with row ``start``."""
@@ -358,4 +382,5 @@ def schedule_matmul(task: Task, target: CpuTarget, config: MatmulConfig | None =
         config = default(sizes, target)
     elif reason := validity(config, sizes, target):
         raise ScheduleError(f"{task.name!r} cannot be computed with {config}", why=f"{reason}.")
-    return _Matmul(task, stage, c, target, sizes, config, dots).kernel()
+    stored = stored_weights(c.b, sizes.packed) if dots is None else None
+    return _Matmul(task, stage, c, target, sizes, config, dots, stored).kernel()

@@ -28,6 +28,7 @@ from taskmap.schedules.common.epilogue import Epilogue
 from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.common.loops import each_column, vector_loop
 from taskmap.schedules.cpu.convolution.input_tile import InputTile
+from taskmap.schedules.cpu.matmul.ahead import NextPanel
 from taskmap.schedules.cpu.matmul.microkernel import emit_tile
 from taskmap.schedules.cpu.support.kernels import kernel_of
 from taskmap.schedules.cpu.winograd.choice import default
@@ -205,7 +206,10 @@ class _Winograd:
 
                     row = local.simplifier(position * stored + first)
                     tile = (b, local, height, groups, [length], left, right, products, f32)
-                    emit_tile(*tile, row=row, add=parts > 1)
+                    behind = inside.simplifier((position * channels + begin + length) * width)
+                    following = NextPanel(self.found.weights, panel, behind, width, -(-config.tiles // height))
+                    ahead = following.lines(local.simplifier(first // config.tile.rows), [static_size(length) or CHAIN])
+                    emit_tile(*tile, row=row, add=parts > 1, ahead=ahead)
 
                 self.each_tile(inside, live, multiply)
         self.transform_outputs(values.nested(), block, products, stored, panel, columns)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from typing import cast as typed
 
 import numpy as np
 import pytest
@@ -14,20 +12,19 @@ from numpy.typing import NDArray
 
 from taskmap.backend.cpu.host import detect_host
 from taskmap.backend.cpu.tile_model import tile_counts
-from taskmap.ir.analysis.simplify import Simplifier
-from taskmap.ir.construct import cast, ceil_div, const, constant_value, index, maximum, static_size
+from taskmap.ir.construct import cast, ceil_div, const, index, maximum
 from taskmap.ir.interp.run import interpret
-from taskmap.ir.isa.amx import PREFETCH
 from taskmap.ir.lower.pipeline import lower
-from taskmap.ir.nodes import Allocate, Body, Buffer, Dim, Expr, For, Invoke, Kernel, Reduce, Var
+from taskmap.ir.nodes import Allocate, Buffer, Dim, Kernel, Reduce, Var
 from taskmap.ir.target import CpuTarget, cpu_target
 from taskmap.ir.task import Stage, Task
 from taskmap.ir.types import DType, bf16, f32
-from taskmap.ir.visit import substitute, walk_stmts
+from taskmap.ir.visit import walk_stmts
 from taskmap.schedules import packed_filled, packed_together, packed_width, schedule
 from tests.schedules import bf16_products
 from tests.schedules.bf16_products import bf16_array, check
 from tests.schedules.disassembly import hot_loop
+from tests.schedules.prefetches import has_prefetches, prefetched
 
 Array = NDArray[Any]
 REAL = cpu_target("avx512", 2, l2=2 << 20, features=["avx512_bf16", "amx_tile", "amx_bf16"])
@@ -204,24 +201,6 @@ def test_a_few_rows_do_not_copy_the_other_operand() -> None:
     assert "tdp" not in schedule(product(8, 96, 64, packed=False), REAL).note
 
 
-def prefetched(body: Body, at: dict[Var, Expr]) -> Iterator[int]:
-    """The elements of a packed operand whose lines ``body`` prefetches, in order."""
-
-    def value(e: Expr) -> int:
-        return int(typed(int, constant_value(Simplifier()(substitute(e, at)))))
-
-    for s in body:
-        if isinstance(s, For):
-            for i in range(value(s.extent)):
-                yield from prefetched(s.body, {**at, s.var: index(i)})
-        elif isinstance(s, Invoke) and s.instruction is PREFETCH:
-            (line,) = s.regions
-            flat = 0
-            for start, n in zip(line.start, line.buffer.shape, strict=True):
-                flat = flat * (static_size(n) or 0) + value(start)
-            yield flat
-
-
 @pytest.mark.parametrize("k", [256, 768])
 def test_each_line_of_a_packed_operand_is_prefetched_once_by_a_block_of_rows(k: int) -> None:
     """Of a panel in one part and of one in several: all lines after the first part, and the part behind the last."""
@@ -235,7 +214,7 @@ def test_each_line_of_a_packed_operand_is_prefetched_once_by_a_block_of_rows(k: 
 
 def test_an_operand_that_is_copied_is_not_prefetched() -> None:
     kernel = schedule(product(64, 96, 256, packed=False), REAL)
-    assert not [s for s in walk_stmts(kernel.body) if isinstance(s, Invoke) and s.instruction is PREFETCH]
+    assert not has_prefetches(kernel)
 
 
 @pytest.mark.skipif(not detect_host().supports("avx512"), reason="the toolchain compiles for this CPU")
