@@ -147,16 +147,22 @@ def space(task: Task, target: Target) -> Space | None:
 
 
 def packed_width(
-    m: Dim, n: Dim, dtype: DType, target: CpuTarget, channels: Dim = 0, factors: tuple[DType, DType] | None = None
+    m: Dim,
+    n: Dim,
+    dtype: DType,
+    target: CpuTarget,
+    channels: Dim = 0,
+    factors: tuple[DType, DType] | None = None,
+    terms: Dim = 0,
 ) -> int:
-    """Columns of an m × n product that the templates of ``target`` read together: the panel width for packing B.
-    ``channels``: input channels of a convolution whose window covers more than one pixel. ``factors``: their
-    types, if neighbours along the sum are stored together."""
+    """Columns of an m × n product of sums of ``terms`` that the templates of ``target`` read together: the panel width
+    for packing B. ``channels``: input channels of a convolution whose window covers more than one pixel. ``factors``:
+    their types, if neighbours along the sum are stored together."""
     if factors is not None and (unit := tile_unit(*factors, target)) is not None:
         return unit.width
     if suits_dots(n, channels, target.lanes(compute_type(dtype).bytes)):
         return 1
-    return panel_width(m, n, target, dtype)
+    return panel_width(m, n, target, dtype, terms)
 
 
 def widened_width(m: Dim, n: Dim, dtype: DType, target: CpuTarget) -> int:

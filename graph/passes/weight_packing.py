@@ -34,11 +34,18 @@ class PanelWidth(Protocol):
     """The number of columns that the template of a product multiplies at once."""
 
     def __call__(
-        self, m: Dim, n: Dim, dtype: DType, *, channels: Dim = 0, factors: tuple[DType, DType] | None = None
+        self,
+        m: Dim,
+        n: Dim,
+        dtype: DType,
+        *,
+        channels: Dim = 0,
+        factors: tuple[DType, DType] | None = None,
+        terms: Dim = 0,
     ) -> int:
-        """``m`` × ``n``: rows and columns. A convolution whose window covers more than one pixel multiplies one row of
-        its image at a time, and sums ``channels`` neighbouring values for each pixel of the window. ``factors``: their
-        types, if neighbours along the sum are stored together."""
+        """``m`` × ``n``: rows and columns; ``terms``: those of each sum. A convolution whose window covers more than
+        one pixel multiplies one row of its image at a time, and sums ``channels`` neighbouring values for each pixel of
+        the window. ``factors``: their types, if neighbours along the sum are stored together."""
         ...
 
 
@@ -159,7 +166,9 @@ class PackWeights(GraphPass):
         rows = product([node.shape[0], *node.shape[2:]]) if pointwise else node.shape[-1]
         rows = ceil_div(rows, stride[-1]) if transposed else rows
         channels = 0 if pointwise or (transposed and groups > 1) else weight.shape[1 - axis]
-        width = self.width(rows, columns, node.dtype, channels=channels)
+        terms = product([d for i, d in enumerate(weight.shape) if i != axis])
+        terms = ceil_div(terms, groups) if transposed else terms
+        width = self.width(rows, columns, node.dtype, channels=channels, terms=terms)
         return 1, PackOrder(axis, (*range(2, len(weight.shape)), 1 - axis), columns, width)
 
     def _matmul(self, node: Node, constant: set[Node]) -> tuple[int, PackOrder] | None:
@@ -185,7 +194,8 @@ class PackWeights(GraphPass):
         if weight not in constant and not self._worth_it(c, weight, axis, together, factors):
             return None
         grouped = factors if together > 1 else None
-        width = self.width(product([d for _, d in c.m]), c.n[0][1], node.dtype, factors=grouped)
+        rows, terms = (product([d for _, d in axes]) for axes in (c.m, c.k))
+        width = self.width(rows, c.n[0][1], node.dtype, factors=grouped, terms=terms)
         if not self._is_shared(c, read, factors):
             return None
         return position, PackOrder(axis, others, static_size(weight.shape[axis]) or 1, width, together, filled)
@@ -207,7 +217,9 @@ class PackWeights(GraphPass):
         return rows is None or rows >= (256 if together == 1 else 64) or (rows >= 8 and not contiguous)
 
 
-def _one_column(m: Dim, n: Dim, dtype: DType, *, channels: Dim = 0, factors: tuple[DType, DType] | None = None) -> int:
+def _one_column(
+    m: Dim, n: Dim, dtype: DType, *, channels: Dim = 0, factors: tuple[DType, DType] | None = None, terms: Dim = 0
+) -> int:
     return 1
 
 

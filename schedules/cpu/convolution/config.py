@@ -22,7 +22,7 @@ from taskmap.schedules.cpu.convolution.base import INPUT_TILE_BYTES
 from taskmap.schedules.cpu.convolution.dot_tile import dot_registers, dot_rows, suits_dots
 from taskmap.schedules.cpu.convolution.input_tile import InputTile
 from taskmap.schedules.cpu.matmul.config import registers
-from taskmap.schedules.cpu.matmul.microkernel import Tile, choose_tile, tile_cost, tiles
+from taskmap.schedules.cpu.matmul.microkernel import Tile, choose_tile, load_cost, tile_cost, tiles
 from taskmap.schedules.cpu.matmul.summed_loops import WRITTEN_OUT
 from taskmap.schedules.cpu.support.balance import blocks, makespan
 
@@ -148,7 +148,7 @@ def default(c: Convolution, target: CpuTarget) -> ConvolutionConfig:
     size, cores = element_bytes(c), target.cores
     lanes = target.lanes(size)
     extent: Dim = product([c.batch, *c.out]) if is_matrix_product(c) else c.steps(2)
-    tile = choose_tile(extent, c.out_channels, target, lanes)
+    tile = choose_tile(extent, c.out_channels, target, lanes, terms=c.channels * math.prod(c.kernel))
     dots = by_dots(c, target)
     if dots:
         tile = Tile(dot_rows(static_size(extent), c.out_channels, target), 1)
@@ -238,7 +238,8 @@ def _tiles(first: ConvolutionConfig, c: Convolution, target: CpuTarget) -> list[
             if registers(Tile(h, vectors), target) <= target.vector_registers
             and (h * vectors >= _FEWEST_SUMS or h == extent)
         ]
-        heights.sort(key=lambda t: (tile_cost(extent, c.out_channels, t, lanes), -t.rows))
+        load = load_cost(target, c.channels * math.prod(c.kernel))
+        heights.sort(key=lambda t: (tile_cost(extent, c.out_channels, t, lanes, load), -t.rows))
         found += heights[:_HEIGHTS]
     return list(dict.fromkeys(found))
 

@@ -56,7 +56,8 @@ class Sizes:
         return self.one_sum and self.k is not None and static_size(self.m) is not None
 
 
-PANEL_BYTES = 350_000
+_SYMBOLIC_TERMS = 1024
+PANEL_BYTES = 200_000
 """The most bytes of a k-block of a panel, which takes at most a third of the second-level cache, too: each tile reads
 all of it again, and the pages of a larger one are more than a first-level TLB holds (64 to 96, of 4 KiB)."""
 
@@ -118,7 +119,8 @@ def registers(tile: Tile, target: CpuTarget) -> int:
 def default(sizes: Sizes, target: CpuTarget) -> MatmulConfig:
     """The untuned configuration."""
     lanes = target.lanes(sizes.bytes)
-    tile = choose_tile(sizes.m, sizes.n, target, lanes, sizes.grouped)
+    terms = 0 if sizes.grouped else sizes.k or _SYMBOLIC_TERMS
+    tile = choose_tile(sizes.m, sizes.n, target, lanes, sizes.grouped, terms)
     if sizes.packed is not None and tile.vectors * lanes != sizes.packed:
         tile = _fitting_tile(-(-sizes.packed // lanes), sizes, target)
     parts = 1

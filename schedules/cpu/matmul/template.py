@@ -39,12 +39,13 @@ _FEWEST = 12
 """Multiply-adds of a step that prefetches: a shorter one waits for memory in any case."""
 
 
-def panel_width(m: Dim, n: Dim, target: CpuTarget, dtype: DType = f32) -> int:
-    """Columns of B that the template reads together for an m × n product with results of this type (of bytes, i32): the
-    panel width for packing B."""
+def panel_width(m: Dim, n: Dim, target: CpuTarget, dtype: DType = f32, terms: Dim = 0) -> int:
+    """Columns of B that the template reads together for an m × n product of sums of ``terms`` with results of this type
+    (of bytes, i32): the panel width for packing B."""
     lanes = target.lanes(compute_type(dtype).bytes)
     factors = (u8, i8) if dtype == i32 else (dtype, dtype)
-    return choose_tile(m, n, target, lanes, grouped=group_size(*factors, target) > 1).vectors * lanes
+    grouped = group_size(*factors, target) > 1
+    return choose_tile(m, n, target, lanes, grouped, 0 if grouped else terms).vectors * lanes
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,7 +89,8 @@ def panel_tile(out_channels: int, target: CpuTarget) -> Tile:
 
 def _direct_cycles(image: tuple[int, ...], out_channels: int, padding: tuple[int, int], target: CpuTarget) -> float:
     """Cycles of the direct convolution in its untuned configuration."""
-    width = choose_tile(image[-1], out_channels, target, target.lanes(BYTES)).vectors * target.lanes(BYTES)
+    lanes = target.lanes(BYTES)
+    width = choose_tile(image[-1], out_channels, target, lanes, terms=image[1] * TAPS**2).vectors * lanes
     one = (1, 1)
     weight = (out_channels, image[1], TAPS, TAPS)
     problem = _ConvolutionProblem(image, weight, one, padding, one, 1, (f32, f32, f32), weights=f"packed{width}")
