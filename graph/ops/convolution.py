@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import cast as typed
 
 from taskmap.graph.build import define
 from taskmap.graph.nodes import Node, OperatorNode
@@ -34,14 +35,30 @@ from taskmap.ir.errors import GraphError, UnsupportedError
 from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike, Var
 from taskmap.ir.types import boolean, compute_type
 
+PADDING_AFTER = "padding_after"
+"""The attribute of a convolution whose padding differs on both sides; ``padding`` is that before."""
+
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The movement of a kernel: stride, padding on both sides, and dilation, per spatial dimension."""
+    """The movement of a kernel: stride, padding before, dilation, and padding after, per spatial dimension; None: the
+    padding is the same on both sides."""
 
     stride: tuple[int, ...]
     padding: tuple[int, ...]
     dilation: tuple[int, ...]
+    after: tuple[int, ...] | None = None
+
+    @property
+    def pairs(self) -> tuple[tuple[int, int], ...]:
+        """The padding before and after, per spatial dimension."""
+        return tuple(zip(self.padding, self.after or self.padding, strict=True))
+
+
+def window_of(node: Node) -> Window:
+    """The window of a convolution node."""
+    stride, padding, dilation = (typed("tuple[int, ...]", node.attrs[k]) for k in ("stride", "padding", "dilation"))
+    return Window(stride, padding, dilation, typed("tuple[int, ...] | None", node.attrs.get(PADDING_AFTER)))
 
 
 def window(rank: int, stride: Sequence[Dim], padding: Sequence[Dim], dilation: Sequence[Dim]) -> Window:
@@ -58,9 +75,13 @@ def spread(values: Sequence[Dim] | int, rank: int) -> tuple[int, ...]:
     return tuple(v for v in known if v is not None)
 
 
-def output_size(size: Dim, kernel: int, stride: int, padding: int, dilation: int, ceil_mode: bool = False) -> Dim:
-    """The number of positions of a window in a dimension of extent ``size``."""
-    room = size + (2 * padding - dilation * (kernel - 1) - 1) + (stride - 1 if ceil_mode else 0)
+def output_size(
+    size: Dim, kernel: int, stride: int, padding: int, dilation: int, ceil_mode: bool = False, after: int | None = None
+) -> Dim:
+    """The number of positions of a window in a dimension of extent ``size``; after: the padding behind it, if that is
+    not the one before."""
+    whole = padding + (padding if after is None else after)
+    room = size + (whole - dilation * (kernel - 1) - 1) + (stride - 1 if ceil_mode else 0)
     positions = Simplifier().dim((room // stride if stride != 1 else room) + 1)
     return _without_last(positions, size, stride, padding) if ceil_mode else positions
 
@@ -82,10 +103,14 @@ def convolution(
     transposed: bool = False,
     output_padding: Sequence[Dim] = (0,),
     groups: int = 1,
+    padding_after: Sequence[int] | None = None,
 ) -> Node:
-    """The convolution of x [n, c, spatial...] with w, without bias."""
+    """The convolution of x [n, c, spatial...] with w, without bias. padding_after: behind each dimension, if that is
+    not the padding before it; not for a transposed convolution."""
     rank = len(w.shape) - 2
     slide = window(rank, stride, padding, dilation)
+    if padding_after is not None and tuple(padding_after) != slide.padding:
+        slide = replace(slide, after=tuple(padding_after))
     extra = spread(output_padding, rank) if transposed else (0,) * rank
     if len(x.shape) != rank + 2 or rank not in (1, 2, 3):
         raise UnsupportedError(f"a convolution of a tensor of rank {len(x.shape)} with one of rank {len(w.shape)}")
@@ -104,13 +129,14 @@ def convolution(
         "transposed": transposed,
         "output_padding": extra,
     }
+    attrs |= {PADDING_AFTER: slide.after} if slide.after else {}
     return replace(node, attrs=attrs)
 
 
 def _direct(x: Node, w: Node, kernel: tuple[int, ...], s: Window, groups: int, extra: tuple[int, ...]) -> OperatorNode:
     out_channels, per_group = w.shape[0], w.shape[1]
     spatial = [
-        output_size(n, k, s.stride[d], s.padding[d], s.dilation[d])
+        output_size(n, k, s.stride[d], s.pairs[d][0], s.dilation[d], after=s.pairs[d][1])
         for d, (n, k) in enumerate(zip(x.shape[2:], kernel, strict=True))
     ]
     wide = compute_type(x.dtype)
@@ -155,7 +181,7 @@ def tap_positions(
     inside: Expr | None = None
     for d, (o, k) in enumerate(zip(out, taps, strict=True)):
         position = o * s.stride[d] + k * s.dilation[d] - s.padding[d]
-        if s.padding[d] == 0:
+        if s.pairs[d] == (0, 0):
             place.append(position)
             continue
         here = compare("ge", position, 0) & compare("lt", position, sizes[d])

@@ -92,7 +92,7 @@ def constant_pad(x: Node, padding: Sequence[int], value: Scalar = 0) -> Node:
 
         return at
 
-    return define("constant_pad", [x], shape, element, x.dtype)
+    return define("constant_pad", [x], shape, element, x.dtype, pads=tuple(pairs), value=value)
 
 
 def reflection_pad(x: Node, padding: Sequence[int]) -> Node:

@@ -7,6 +7,7 @@ No pass removes dead nodes, because a graph's nodes are those that its outputs r
     casts           pairs of exact conversions cancel
     constants       tensors of one value become numbers
     duplicates      equal nodes are merged
+    paddings        borders of zeros become the padding of convolutions
     attention       a written-out attention becomes one operator (attention_scores and elements match it)
     scales          batch normalisation moves into the convolution before it
     concatenations  concatenations in place (growing finds those that contain each other)
@@ -33,6 +34,7 @@ from taskmap.graph.passes.casts import FoldCasts
 from taskmap.graph.passes.concatenations import ConcatenateInPlace
 from taskmap.graph.passes.constants import FoldConstants
 from taskmap.graph.passes.duplicates import MergeDuplicates
+from taskmap.graph.passes.paddings import FoldPaddings
 from taskmap.graph.passes.scales import FoldScales
 from taskmap.graph.passes.views import FoldViews
 from taskmap.ir.passes import Observer, run_pipeline
@@ -42,6 +44,7 @@ PASSES: tuple[GraphPass, ...] = (
     FoldCasts(),
     FoldConstants(),
     MergeDuplicates(),
+    FoldPaddings(),
     RecoverAttention(),
     FoldScales(),
     ConcatenateInPlace(),

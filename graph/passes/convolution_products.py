@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import cast as typed
 
 from taskmap.graph.analysis.inlining import computed_once
 from taskmap.graph.nodes import Graph, Node
+from taskmap.graph.ops.convolution import window_of
 from taskmap.graph.passes.base import GraphPass, rewrite_known
 from taskmap.graph.quantised.convolution import PaddedWindow, convolution_product
 from taskmap.ir.construct import product, static_size
@@ -59,8 +59,7 @@ class MultiplyConvolutions(GraphPass):
 
 
 def _product(node: Node) -> Node:
-    (x, w), attrs = node.inputs, node.attrs
-    stride, dilation, padding = (typed("tuple[int, ...]", attrs[key]) for key in ("stride", "dilation", "padding"))
-    made = convolution_product(x, None, w, PaddedWindow(stride, dilation, tuple((p, p) for p in padding)))
+    (x, w), slide = node.inputs, window_of(node)
+    made = convolution_product(x, None, w, PaddedWindow(slide.stride, slide.dilation, slide.pairs))
     inputs = tuple(n if n is x else replace(n, origin=node.origin) for n in made.inputs)
     return replace(made, inputs=inputs, strides=node.strides, origin=node.origin)

@@ -15,6 +15,7 @@ from taskmap.graph.analysis.classify import definition, is_contraction
 from taskmap.graph.analysis.dequantised import DequantisedValue, ExpressionReader, reads_of
 from taskmap.graph.build import define, read_broadcast
 from taskmap.graph.nodes import Graph, Node
+from taskmap.graph.ops.convolution import window_of
 from taskmap.graph.passes.base import GraphPass, rewrite
 from taskmap.graph.passes.byte_products import operand_sums
 from taskmap.graph.quantised.convolution import PaddedWindow, convolution_product, window_sums
@@ -127,8 +128,8 @@ def _convolution(node: Node) -> Node | None:
     if terms is None or terms > LONGEST:
         return None
     b = _moved(b, {weight[0]: d.axes[1]})
-    padding = tuple((int(p), int(p)) for p in attrs["padding"])  # type: ignore[attr-defined]  # a tuple of integers
-    slide = PaddedWindow(attrs["stride"], attrs["dilation"], padding)  # type: ignore[arg-type]  # tuples of integers
+    given = window_of(node)
+    slide = PaddedWindow(given.stride, given.dilation, given.pairs)
     filler = None if a.zero is None else _one_byte(reader, a, held[0])
     total = replace(convolution_product(held[0], filler, held[1], slide), origin=node.origin)
     columns = None if a.zero is None else _filter_sums(held[1], len(node.shape))

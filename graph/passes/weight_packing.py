@@ -18,6 +18,7 @@ from taskmap.graph.analysis.classify import redefined
 from taskmap.graph.analysis.inlining import computed_once
 from taskmap.graph.build import define
 from taskmap.graph.nodes import Graph, Node
+from taskmap.graph.ops.convolution import window_of
 from taskmap.graph.passes.base import GraphPass
 from taskmap.graph.passes.byte_products import multiply_unsigned_by_signed, with_terms
 from taskmap.ir.analysis.contraction import Contraction, byte_factor, byte_factors, find_contraction
@@ -161,10 +162,11 @@ class PackWeights(GraphPass):
         columns = columns if transposed else columns // groups
         if _is_symbolic(weight) or columns < (2 if groups == 1 else 4):
             return None
-        padding, stride = (typed("tuple[int, ...]", node.attrs[key]) for key in ("padding", "stride"))
-        pointwise = all(d == 1 for d in weight.shape[2:]) and not any(padding) and groups == 1 and not transposed
+        slide = window_of(node)
+        in_place = all(d == 1 for d in weight.shape[2:]) and not any(map(any, slide.pairs))
+        pointwise = in_place and groups == 1 and not transposed
         rows = product([node.shape[0], *node.shape[2:]]) if pointwise else node.shape[-1]
-        rows = ceil_div(rows, stride[-1]) if transposed else rows
+        rows = ceil_div(rows, slide.stride[-1]) if transposed else rows
         channels = 0 if pointwise or (transposed and groups > 1) else weight.shape[1 - axis]
         terms = product([d for i, d in enumerate(weight.shape) if i != axis])
         terms = ceil_div(terms, groups) if transposed else terms

@@ -107,7 +107,7 @@ class Emitter:
             else:
                 self.split(step, views, lambda inner, _: self.step(n + 1, inner))
         elif isinstance(step, MoveStep):
-            for line in views[step.name].lines_ahead():
+            for line in views[step.name].lines_ahead() if step.name in views else ():
                 self.b.invoke(instruction_named("prefetch_line"), line)
             placed = self.place(n, step)
             if isinstance(step.how.root, StageSpec):

@@ -20,7 +20,9 @@ from taskmap.schedules import copies_columns, packed_filled, packed_together
 WIDTH = 16
 
 
-def width(m: Dim, n: Dim, dtype: DType, *, channels: Dim = 0, factors: tuple[DType, DType] | None = None) -> int:
+def width(
+    m: Dim, n: Dim, dtype: DType, *, channels: Dim = 0, factors: tuple[DType, DType] | None = None, terms: Dim = 0
+) -> int:
     """Panels of 16 columns, for any product."""
     return WIDTH
 
