@@ -109,9 +109,10 @@ class _Reader:
         start = self.started(begun, out)
         _require(not any(e.buffer is self.acc for e in loads_in(self.body[end:])))
         (a_place, rows), (b_place, columns), (out_place, sums) = (self.together(each) for each in (a, b, out))
+        next_place, lines = self.together(ahead) if ahead else (None, ())
         return RegisterTile(
             extents, self.lanes, a_place, b_place, out_place, rows, columns, sums, start, adds, end,
-            *(self.together(ahead) if ahead else ()),
+            next_place, lines,
         )  # fmt: skip
 
     def extent(self, depth: int, loop: ir.For) -> ir.Expr | int:

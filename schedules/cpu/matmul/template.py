@@ -27,7 +27,7 @@ from taskmap.schedules.common.epilogue import Epilogue
 from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.common.matmul_form import anchor_of, packed_panels
 from taskmap.schedules.common.positions import unravel
-from taskmap.schedules.cpu.matmul.ahead import Ahead, NextPanel, stored_weights
+from taskmap.schedules.cpu.matmul.ahead import Ahead, LaterTerms, NextPanel, stored_bytes, stored_weights
 from taskmap.schedules.cpu.matmul.config import MatmulConfig, Sizes, default, panels_first, validity
 from taskmap.schedules.cpu.matmul.dot_tile import GroupedContraction, emit_dot_tile, find_dots, group_size
 from taskmap.schedules.cpu.matmul.microkernel import Tile, chain_of, choose_tile, emit_tile
@@ -84,6 +84,7 @@ class _Matmul:
     config: MatmulConfig
     dots: GroupedContraction | None = None
     stored: Buffer | None = None
+    narrow: LaterTerms | None = None
     b: Builder = field(default_factory=Builder)
 
     @property
@@ -320,15 +321,18 @@ class _Matmul:
     def ahead(
         self, values: Inliner, block: _Block, local: Expr, height: int, k: Sequence[Dim], first: Expr | int
     ) -> Ahead | None:
-        """The packed columns after those that a block multiplies with from term ``first`` of the sum on."""
+        """The packed columns after those that a block multiplies with from term ``first`` of the sum on; for one tile
+        of rows and bytes the terms after those that a step reads."""
         rows = min(static_size(self.m) or block.size, block.size)
+        panel = values.simplifier(block.column // self.width)
+        if self.narrow is not None and rows <= self.tile.rows:
+            return self.narrow.lines(panel, index(first), k)
         if self.stored is None or height * block.columns < _FEWEST * self.lanes:
             return None
         steps, width = static_size(product(list(k))), self.width
         if steps is None:
             return None
         behind = values.simplifier((index(first) + steps) * width)
-        panel = values.simplifier(block.column // width)
         following = NextPanel(self.stored, panel, behind, width, -(-rows // self.tile.rows))
         return following.lines(values.simplifier(local // self.tile.rows), k)
 
@@ -384,4 +388,5 @@ def schedule_matmul(task: Task, target: CpuTarget, config: MatmulConfig | None =
     elif reason := validity(config, sizes, target):
         raise ScheduleError(f"{task.name!r} cannot be computed with {config}", why=f"{reason}.")
     stored = stored_weights(c.b, sizes.packed) if dots is None else None
-    return _Matmul(task, stage, c, target, sizes, config, dots, stored).kernel()
+    narrow = stored_bytes(c.b, sizes.packed, sizes.k) if dots is None and c.reduce.dtype.is_float else None
+    return _Matmul(task, stage, c, target, sizes, config, dots, stored, narrow).kernel()
