@@ -7,6 +7,7 @@ Reading order:
     choose          the target of a compilation, from the options and this machine
     devices         the device of a graph's tensors
     cpu             the CPU
+    cpu_passes      its graph passes
     gpu_base        common to every target with CUDA C++ kernels
     cuda            a GPU
     sim             the simulator

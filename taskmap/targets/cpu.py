@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -20,28 +19,11 @@ from taskmap.backend.program.structure import Program
 from taskmap.backend.store.key import KernelSource
 from taskmap.backend.store.objects import KernelStore
 from taskmap.graph.passes import GraphPass
-from taskmap.graph.passes.biases import AddBiases
-from taskmap.graph.passes.byte_tables import TabulateBytes
-from taskmap.graph.passes.convolution_products import MultiplyConvolutions
-from taskmap.graph.passes.integer_sums import IntegerSums
-from taskmap.graph.passes.narrow_weights import NarrowWeights
-from taskmap.graph.passes.quotients import MultiplyByReciprocals
-from taskmap.graph.passes.weight_packing import PackWeights
-from taskmap.graph.passes.winograd import TransformWeights
 from taskmap.ir.nodes import Kernel
 from taskmap.ir.target import CpuTarget
 from taskmap.options import Options
-from taskmap.schedules import (
-    choose_form,
-    copies_columns,
-    has_tiles,
-    packed_filled,
-    packed_together,
-    packed_width,
-    packed_with_signs,
-    widened_width,
-)
 from taskmap.targets.choose import host_target
+from taskmap.targets.cpu_passes import cpu_passes
 from taskmap.targets.devices import CPU
 from taskmap.targets.platform import LoadedPrograms, ProgramBuilder, Programs, Show
 from taskmap.trust.compiler import trusted_toolchain
@@ -66,28 +48,8 @@ class CpuPlatform:
 
     @property
     def graph_passes(self) -> tuple[GraphPass, ...]:
-        """Numbers are quantised without divisions, functions of bytes looked up. Dequantised tensors are multiplied as
-        integers, and few rows with weights as narrow as they are stored. Convolutions of floats that tiles multiply are
-        products, and biases are added to sums of narrow floats before these are rounded. Weights of other convolutions
-        that minimal filtering computes faster are transformed. The others are packed in panels as wide as the target's
-        micro-kernels, and in groups that its instructions multiply; with strategies of a user, which do not know
-        panels, they stay as they are."""
-        together, filled = (partial(of, target=self.target) for of in (packed_together, packed_filled))
-        width = partial(packed_width, target=self.target)
-        fused = "fma" in self.target.features
-        quotients = (MultiplyByReciprocals(),) if fused else ()
-        integers = (*quotients, TabulateBytes(), IntegerSums())
-        narrow = NarrowWeights(partial(widened_width, target=self.target), fused)
-        signs = partial(packed_with_signs, target=self.target)
-        copies = partial(copies_columns, target=self.target)
-        pack = PackWeights(width, together=together, filled=filled, any_signs=signs, copies=copies)
-        if self.options.strategies:
-            return (*integers, narrow)
-        products = MultiplyConvolutions(partial(has_tiles, target=self.target))
-        first = (*integers, narrow, products, AddBiases())
-        if not self.options.winograd:
-            return *first, pack
-        return *first, TransformWeights(partial(choose_form, target=self.target)), pack
+        """Those of the target. With strategies of a user, which do not know panels, weights stay as they are."""
+        return cpu_passes(self.target, winograd=self.options.winograd, pack=not self.options.strategies)
 
     def generate(self, kernel: Kernel) -> KernelSource:
         """The C of a lowered kernel, without its note, which may contain the model's names of sizes: equal kernels must

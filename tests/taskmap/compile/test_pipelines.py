@@ -3,40 +3,22 @@
 from __future__ import annotations
 
 import re
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from taskmap.graph.passes import PASSES
-from taskmap.graph.passes.biases import AddBiases
-from taskmap.graph.passes.byte_tables import TabulateBytes
-from taskmap.graph.passes.convolution_products import MultiplyConvolutions
-from taskmap.graph.passes.integer_sums import IntegerSums
-from taskmap.graph.passes.narrow_weights import NarrowWeights
-from taskmap.graph.passes.quotients import MultiplyByReciprocals
-from taskmap.graph.passes.weight_packing import WEIGHTS_CHANNELS_LAST, PackWeights
-from taskmap.graph.passes.winograd import TransformWeights
+from taskmap.graph.passes.weight_packing import WEIGHTS_CHANNELS_LAST
 from taskmap.ir.lower.pipeline import pipeline
 from taskmap.ir.passes import Pass, explain
 from taskmap.ir.target import cpu_target, cuda_target
-from taskmap.schedules import choose_form, has_tiles, packed_width
+from taskmap.targets.cpu_passes import cpu_passes
 
 PAGE = Path(__file__).parents[3] / "docs" / "passes.md"
-WIDTH = partial(packed_width, target=cpu_target("avx512", 1))
 PIPELINES: dict[str, tuple[Pass[Any], ...]] = {
     "graph": PASSES,
-    "graph-cpu": (
-        MultiplyByReciprocals(),
-        TabulateBytes(),
-        IntegerSums(),
-        NarrowWeights(WIDTH),
-        MultiplyConvolutions(partial(has_tiles, target=cpu_target("avx512", 1))),
-        AddBiases(),
-        TransformWeights(partial(choose_form, target=cpu_target("avx512", 1))),
-        PackWeights(WIDTH),
-    ),
+    "graph-cpu": cpu_passes(cpu_target("avx512", 1)),
     "graph-gpu": (WEIGHTS_CHANNELS_LAST,),
     "cpu": pipeline(cpu_target("avx512", 1)),
     "gpu": pipeline(cuda_target("sm_90a")),
