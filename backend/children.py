@@ -65,13 +65,13 @@ class Children:
         with self._lock:
             self._cancelled = True
             for pid in self._running:
-                _kill_group(pid)
+                kill_group(pid)
 
     def _end(self, process: subprocess.Popen[bytes]) -> None:
         with self._lock:
             self._running.discard(process.pid)
         if process.poll() is None:
-            _kill_group(process.pid)
+            kill_group(process.pid)
             process.wait()
         for pipe in (process.stdin, process.stderr):
             if pipe is not None:
@@ -79,6 +79,7 @@ class Children:
                     pipe.close()
 
 
-def _kill_group(pid: int) -> None:
+def kill_group(pid: int) -> None:
+    """Kill the process group of a child, if it still runs."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)

@@ -41,11 +41,11 @@ def main(argv: list[str] | None = None) -> int:
     print("\nThe same as data. Where the time goes, by kind of group:")
     kinds: dict[str, float] = {}
     for group in report.groups:
-        kinds[group.kind] = kinds.get(group.kind, 0.0) + (group.share or 0.0)
+        kinds[group.kind] = kinds.get(group.kind, 0.0) + (group.time.share or 0.0)
     for kind, share in sorted(kinds.items(), key=lambda item: -item[1]):
         print(f"  {kind:12} {share:6.1%}")
     for extern in report.externs:
-        print(f"  extern       {extern.share or 0.0:6.1%}  {extern}")
+        print(f"  extern       {extern.time.share or 0.0:6.1%}  {extern}")
 
     if arguments.json is not None:
         arguments.json.write_text(report.to_json(indent=1), encoding="utf-8")

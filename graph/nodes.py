@@ -159,7 +159,7 @@ class SizeNode(Node):
     size: Expr | float = field()
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Graph:
     """Inputs in calling order, outputs in order (None where the model returns None), and the symbolic sizes.
 

@@ -2,6 +2,21 @@
 
 `torch.compile(model, backend="taskmap")` is the main entry point; the names below are the rest of the public interface.
 Importing this package loads neither torch nor onnx nor cuda: each public name loads its module on first use (PEP 562).
+
+    ir/ graph/ schedules/ backend/    the rooms below (docs/architecture.md)
+    options, errors                   options of a compilation, and every error
+    compile/                          the driver: from a captured graph to a callable
+    targets/                          the CPU, GPUs and the simulator behind one interface
+    torch_backend                     the backend of torch.compile
+    onnx/                             ONNX models
+    kernels/, decompose               single kernels, and schedules as values
+    archive/                          compiled models as files
+    tuning/, trust/                   measured configurations, tested compilers
+    report/                           explain: reports and pages
+    cli/                              the command line
+    util/                             helpers that know nothing of the stages
+
+May import everything.
 """
 
 from importlib import import_module

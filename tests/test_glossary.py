@@ -19,7 +19,7 @@ PLAIN = set(
     argument assignment assumption base body bound call cell
     check children column compiler context count dim3 drawing
     element encoder environment error evaluator expression fact finder folder folding forest function home index
-    indexing info inverse invocation join kind length limit line location loop map matrix memory
+    indexing info inverse invocation join json kind length limit line location loop map matrix memory
     model multiple name net object order out page parameter path pattern piece pool port position ratio read reader
     report request resource result row
     run setting simplifier size source split storage structure style symbol table tensor text transpose type unit value

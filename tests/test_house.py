@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from fnmatch import fnmatch
 from importlib import import_module, metadata
 from itertools import pairwise
 from pathlib import Path
@@ -357,6 +358,27 @@ def graph() -> dict[str, set[str]]:
         assert other in found[module], f"{module} no longer loads {other}: take it out of SHOWN_BY"
         found[module].discard(other)
     return found
+
+
+def unnamed(card: str, contents: Iterable[str]) -> list[str]:
+    """The modules and folders of a package that its card does not name: in full, or by a pattern like *_gradients."""
+    names, patterns = set(re.findall(r"\w+", card)), re.findall(r"\*\w+", card)
+    return [name for name in contents if name not in names and not any(fnmatch(name, p) for p in patterns)]
+
+
+def test_every_card_names_what_its_folder_holds() -> None:
+    cards = [path for path in modules().values() if path.name == "__init__.py"]
+    assert len(cards) > 50
+    for path in cards:
+        card = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+        inside = [p.stem for p in path.parent.glob("*.py") if not p.stem.startswith("__")]
+        inside += [p.parent.name for p in path.parent.glob("*/__init__.py") if not p.parent.is_symlink()]
+        assert unnamed(card, inside) == [], path
+        assert not inside or "mport" in card, f"{path} does not say what it may import"
+
+
+def test_a_module_that_a_card_leaves_out_is_noticed() -> None:
+    assert unnamed("card: one, *_two", ["one", "a_two", "three"]) == ["three"]
 
 
 def test_functions_that_load_late_have_types() -> None:

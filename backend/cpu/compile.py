@@ -20,7 +20,7 @@ from taskmap.backend.cpu.team import have_team, load_team, team_source
 from taskmap.backend.cpu.tile_model import FEATURE, have_tile_model, load_tile_model, tile_model_source
 from taskmap.backend.cpu.toolchain import Toolchain
 from taskmap.backend.library import Library, load_library
-from taskmap.backend.store.key import KernelSource, kernel_key, key_parts
+from taskmap.backend.store.key import KernelKind, KernelSource, kernel_key, key_parts
 from taskmap.backend.store.objects import KernelStore, StoredKernel
 from taskmap.backend.store.scratch import Scratch
 from taskmap.ir.errors import CompilerFailedError
@@ -55,29 +55,16 @@ class TranslationUnit:
     kernels: tuple[KernelSource, ...]
 
     @property
-    def computes_with_integers(self) -> bool:
-        """True if any of its kernels computes with integers."""
-        return any(kernel.computes_with_integers for kernel in self.kernels)
-
-    @property
-    def is_spelled_out(self) -> bool:
-        """True if all of its kernels are spelled out."""
-        return all(kernel.is_spelled_out for kernel in self.kernels)
-
-    @property
-    def runs_once(self) -> bool:
-        """True if all of its kernels run once."""
-        return all(kernel.runs_once for kernel in self.kernels)
-
-    @property
-    def features(self) -> tuple[str, ...]:
-        """The CPU features that its kernels need; all need the same."""
-        return self.kernels[0].features
-
-    @property
-    def has_float_sizes(self) -> bool:
-        """True if any of its kernels computes sizes in floating point."""
-        return any(kernel.has_float_sizes for kernel in self.kernels)
+    def kind(self) -> KernelKind:
+        """The kind of them all; all need the same features."""
+        kinds = [kernel.kind for kernel in self.kernels]
+        return KernelKind(
+            integers=any(k.integers for k in kinds),
+            spelled_out=all(k.spelled_out for k in kinds),
+            float_sizes=any(k.float_sizes for k in kinds),
+            features=kinds[0].features,
+            once=all(k.once for k in kinds),
+        )
 
     @property
     def text(self) -> str:
@@ -157,13 +144,10 @@ def partition(kernels: Sequence[KernelSource], number: int, separate: bool = Fal
 
 def compatible(kernels: Sequence[KernelSource], separate: bool = False) -> list[list[KernelSource]]:
     """The kernels in groups, each of which could be one unit; ``separate`` as in ``partition``."""
-    groups: defaultdict[tuple[object, ...], list[KernelSource]] = defaultdict(list)
+    groups: defaultdict[tuple[str | None, KernelKind], list[KernelSource]] = defaultdict(list)
     for kernel in kernels:
         whole = kernel.prelude if isinstance(kernel.prelude, str) else None
-        integers = separate and kernel.computes_with_integers
-        flags = (kernel.is_spelled_out, kernel.runs_once, kernel.has_float_sizes, kernel.features)
-        key = (whole, integers, *flags)
-        groups[key].append(kernel)
+        groups[whole, kernel.kind if separate else replace(kernel.kind, integers=False)].append(kernel)
     return list(groups.values())
 
 
@@ -181,13 +165,7 @@ def _length(kernels: Sequence[KernelSource]) -> int:
 
 def stored_kernel(source: KernelSource, toolchain: Toolchain) -> StoredKernel:
     """The kernel's key and parts in the store, for a compilation by ``toolchain``."""
-    flags = toolchain.flags_for(
-        source.computes_with_integers,
-        source.is_spelled_out,
-        source.has_float_sizes,
-        source.features,
-        source.runs_once,
-    )
+    flags = toolchain.flags_for(source.kind)
     parts = key_parts(source, compiler=toolchain.identity, flags=flags, isa=toolchain.isa)
     return StoredKernel(kernel_key(parts), source.symbol, parts)
 
@@ -211,7 +189,7 @@ class KernelCompiler(CompilePool[KernelSource, TranslationUnit, Path, int]):
     def find(self, source: KernelSource) -> int | None:
         """The address of the kernel, if the store has it."""
         kernel = self._kernels[source.symbol] = stored_kernel(source, self._toolchain)
-        if FEATURE in source.features:
+        if FEATURE in source.kind.features:
             ensure_tile_model(self._toolchain, self._store)
         path = self._store.lookup(kernel.key, kernel.symbol)
         if path is None:
@@ -248,14 +226,7 @@ class KernelCompiler(CompilePool[KernelSource, TranslationUnit, Path, int]):
         folder = self._folder / str(next(self._numbers))
         folder.mkdir()
         linked = folder / "unit.so"
-        commands = self._toolchain.build_commands(
-            linked.name,
-            integers=unit.computes_with_integers,
-            spelled_out=unit.is_spelled_out,
-            features=unit.features,
-            float_sizes=unit.has_float_sizes,
-            once=unit.runs_once,
-        )
+        commands = self._toolchain.build_commands(linked.name, unit.kind)
         for command in commands:
             self._run(command, unit, folder)
         if not linked.is_file():

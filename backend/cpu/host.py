@@ -34,7 +34,6 @@ class HostInfo:
     ``features``: those of ``taskmap.ir.features`` that it has, in their order."""
 
     machine: str
-    vendor: str
     model: str
     isa: Isa
     logical_cpus: int
@@ -92,7 +91,6 @@ def detect_host(proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> HostInf
     caches = _cache_sizes(sys / f"devices/system/cpu/cpu{allowed[0]}/cache")
     return HostInfo(
         machine=platform.machine(),
-        vendor=info.get("vendor_id", info.get("CPU implementer", "unknown")),
         model=info.get("model name", info.get("CPU part", "unknown")),
         isa=next(isa for isa in reversed(ISAS) if flags >= frozenset(ISA_FEATURES[isa])),
         logical_cpus=len(allowed),

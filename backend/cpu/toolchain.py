@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Literal
 
 from taskmap.backend.cpu.host import Isa, detect_host, parse_isa
+from taskmap.backend.store.key import KernelKind
 from taskmap.ir.errors import CompilerFailedError, CompilerNotFoundError, UnsupportedError
 
 Family = Literal["gcc", "clang"]
@@ -67,6 +68,7 @@ _SPELLED_OUT: dict[Family, tuple[str, ...]] = {
 }
 _ONCE = "-O1"
 """For kernels that run once. Its passes are among those of the other kernels, which a compiler's trial tries."""
+_USUAL = KernelKind()
 # The C library is linked only if a kernel calls it; parallel loops are bound to the library of cpu/team.py.
 _LINK_FLAGS = ("-shared", "-Wl,-z,noexecstack", "-lm")
 # Variables that would add headers, libraries or programs unknown to the kernel key.
@@ -101,27 +103,18 @@ class Toolchain:
     timeout: float = 300.0
     safer: Safer = Safer()
 
-    def compile_flags(
-        self,
-        integers: bool,
-        spelled_out: bool = False,
-        float_sizes: bool = False,
-        features: Sequence[str] = (),
-        once: bool = False,
-    ) -> tuple[str, ...]:
-        """The flags for kernels that compute with ``integers``, or for those that do not; KernelSource defines
-        ``spelled_out``, ``features`` and ``once``. Sizes in floating point (``float_sizes``) follow IEEE 754 in
-        any case."""
-        fast_math, contract = (self.fast_math, self.contract) if not float_sizes else (False, False)
+    def compile_flags(self, kind: KernelKind) -> tuple[str, ...]:
+        """The flags for kernels of a kind. Sizes in floating point follow IEEE 754 in any case."""
+        fast_math, contract = (False, False) if kind.float_sizes else (self.fast_math, self.contract)
         return (
             *self.command[1:],
             *_COMPILE_FLAGS,
-            *((_ONCE,) if once else _SPELLED_OUT[self.family] if spelled_out else ()),
+            *((_ONCE,) if kind.once else _SPELLED_OUT[self.family] if kind.spelled_out else ()),
             *_ISA_FLAGS[self.isa],
-            *(_FEATURE_FLAGS[name] for name in features if name in _FEATURE_FLAGS),
+            *(_FEATURE_FLAGS[name] for name in kind.features if name in _FEATURE_FLAGS),
             "-ffp-contract=fast" if contract or fast_math else "-ffp-contract=off",
             *(("-ffast-math",) if fast_math else ()),
-            *(self.safer.integers if integers else self.safer.floats),
+            *(self.safer.integers if kind.integers else self.safer.floats),
         )
 
     @property
@@ -130,35 +123,18 @@ class Toolchain:
         process."""
         return (*self.command[1:], *_LINK_FLAGS)
 
-    def flags_for(
-        self,
-        integers: bool,
-        spelled_out: bool = False,
-        float_sizes: bool = False,
-        features: Sequence[str] = (),
-        once: bool = False,
-    ) -> tuple[str, ...]:
-        """Every argument that can change the binary of such a kernel, in order, without paths."""
-        return (*self.compile_flags(integers, spelled_out, float_sizes, features, once), *self.link_flags)
+    def flags_for(self, kind: KernelKind) -> tuple[str, ...]:
+        """Every argument that can change the binary of a kernel of this kind, in order, without paths."""
+        return (*self.compile_flags(kind), *self.link_flags)
 
     @property
     def flags(self) -> tuple[str, ...]:
         """Every argument that can change any kernel."""
-        return (*self.flags_for(integers=False), *_SPELLED_OUT[self.family], _ONCE, *self.safer.integers)
+        return (*self.flags_for(_USUAL), *_SPELLED_OUT[self.family], _ONCE, *self.safer.integers)
 
-    def compile_command(
-        self,
-        output: str,
-        *,
-        integers: bool = False,
-        spelled_out: bool = False,
-        float_sizes: bool = False,
-        features: Sequence[str] = (),
-        once: bool = False,
-    ) -> list[str]:
+    def compile_command(self, output: str, kind: KernelKind = _USUAL) -> list[str]:
         """The argument list that compiles C from standard input into the object file `output`."""
-        flags = self.compile_flags(integers, spelled_out, float_sizes, features, once)
-        return [self.command[0], *flags, "-c", "-x", "c", "-", "-o", output]
+        return [self.command[0], *self.compile_flags(kind), "-c", "-x", "c", "-", "-o", output]
 
     def link_command(self, compiled: str | Sequence[str], output: str) -> list[str]:
         """The argument list that links the object files `compiled` into the shared object `output`."""
@@ -170,32 +146,15 @@ class Toolchain:
             output,
         ]
 
-    def build_commands(
-        self,
-        output: str,
-        *,
-        integers: bool = False,
-        spelled_out: bool = False,
-        float_sizes: bool = False,
-        features: Sequence[str] = (),
-        once: bool = False,
-    ) -> list[list[str]]:
+    def build_commands(self, output: str, kind: KernelKind) -> list[list[str]]:
         """The argument lists that build C from standard input into the shared object `output`, in order.
 
         One is enough unless flags of fast math, which do not belong to linking, are among the compiler's.
         """
         if self.fast_math:
             compiled = f"{output}.o"
-            compiling = self.compile_command(
-                compiled,
-                integers=integers,
-                spelled_out=spelled_out,
-                float_sizes=float_sizes,
-                features=features,
-                once=once,
-            )
-            return [compiling, self.link_command(compiled, output)]
-        flags = self.compile_flags(integers, spelled_out, float_sizes, features, once)
+            return [self.compile_command(compiled, kind), self.link_command(compiled, output)]
+        flags = self.compile_flags(kind)
         return [[self.command[0], *flags, "-x", "c", "-", "-x", "none", *_LINK_FLAGS, "-o", output]]
 
     def environment(self, scratch: str) -> dict[str, str]:

@@ -140,7 +140,7 @@ def _find(source: CudaSource, kernel: StoredKernel, store: KernelStore) -> CudaB
     try:
         resources = Resources.from_json(store.facts(kernel.key, kernel.symbol)[_RESOURCES])
         return CudaBinary(source, Path(path).read_bytes(), resources)
-    except (OSError, KeyError, ValueError, TypeError):
+    except (OSError, KeyError, ValueError):
         return None  # it is compiled again
 
 

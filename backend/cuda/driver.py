@@ -31,7 +31,7 @@ OLDEST_DRIVER = 13000
 _MAJOR, _MINOR = "COMPUTE_CAPABILITY_MAJOR", "COMPUTE_CAPABILITY_MINOR"
 _LARGE_SHARED = 48 << 10  # more than this must be requested
 _LARGE_CLUSTER = 8  # likewise
-_BROKEN = "This process cannot use the GPU any more: start it again."
+_BROKEN = "This process can no longer use the GPU: start it again."
 _FIND = "CUDA_LAUNCH_BLOCKING=1 finds the kernel; the option target='cuda-sim' runs it with every access checked."
 
 
@@ -297,8 +297,8 @@ _CRASHES = {
     "CUDA_ERROR_ILLEGAL_ADDRESS": "it accessed memory that is nobody's",
     "CUDA_ERROR_MISALIGNED_ADDRESS": "it accessed memory at a misaligned address",
     "CUDA_ERROR_INVALID_ADDRESS_SPACE": "it used an address of another kind of memory",
-    "CUDA_ERROR_ILLEGAL_INSTRUCTION": "it met an illegal instruction",
-    "CUDA_ERROR_INVALID_PC": "it jumped to where there is no code",
+    "CUDA_ERROR_ILLEGAL_INSTRUCTION": "it executed an illegal instruction",
+    "CUDA_ERROR_INVALID_PC": "it jumped to an address without code",
     "CUDA_ERROR_HARDWARE_STACK_ERROR": "its stack overflowed",
     "CUDA_ERROR_LAUNCH_TIMEOUT": "it ran longer than the system allows",
     "CUDA_ERROR_LAUNCH_FAILED": "it ended abnormally",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
+
+from taskmap.ir.util.codec import FLAG, many, parsed, record, text, whole
 
 _PROPERTIES = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 _NUMBERS = {
@@ -51,13 +53,27 @@ class Resources:
 
     def to_json(self) -> str:
         """One line that `from_json` reads."""
-        return json.dumps(asdict(self))
+        return json.dumps(_RESOURCES.write(self))
 
     @staticmethod
     def from_json(text: str) -> Resources:
-        """The resources that `to_json` wrote; ValueError or TypeError for other text."""
-        made = Resources(**json.loads(text))
-        return replace(made, warnings=tuple(made.warnings))
+        """The resources that `to_json` wrote; ValueError for other text."""
+        return _RESOURCES.read(parsed(text, "the resources"))
+
+
+_COUNT = whole()
+_RESOURCES = record(
+    Resources,
+    registers=_COUNT,
+    stack=_COUNT,
+    spill_stores=_COUNT,
+    spill_loads=_COUNT,
+    shared=_COUNT,
+    constant=_COUNT,
+    barriers=_COUNT,
+    serialized=FLAG,
+    warnings=many(text(1 << 20)),
+)
 
 
 def read_resources(log: str) -> Resources:

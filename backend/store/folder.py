@@ -17,21 +17,50 @@ import os
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from taskmap.backend.store.scratch import LEFTOVER_SECONDS
 from taskmap.ir.util.atomic_write import atomic_write
+from taskmap.ir.util.codec import TEXT, Codec, mapping, matching, parsed, record, text, whole
 
 _FORMAT = 1
-_DIGEST = re.compile(r"[0-9a-f]{64}")
 _FAILED_SECONDS = 7 * 24 * 3600.0
 _USED_SECONDS = 3600.0
 
 
 class DamagedEntryError(Exception):
     """An index entry or its object differs from what was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexEntry:
+    """The entry of a kernel: the checksum of the ``object`` that holds it, the ``parts`` of its key, which are for
+    readers, and facts about the kernel."""
+
+    key: str
+    symbol: str
+    object: str
+    parts: Mapping[str, str]
+    facts: Mapping[str, str] = field(default_factory=dict)
+    format: int = _FORMAT
+
+
+_TEXTS = mapping(text(1 << 28))
+_ENTRY: Codec[IndexEntry] = record(
+    IndexEntry,
+    format=whole(_FORMAT, _FORMAT + 1),
+    key=TEXT,
+    symbol=TEXT,
+    object=matching(re.compile(r"[0-9a-f]{64}"), "a checksum"),
+    parts=_TEXTS.omitted({}),
+    facts=_TEXTS.omitted({}),
+)
+
+
+def read_entry(path: Path) -> IndexEntry:
+    """The index entry in a file. Raises OSError, and ValueError for an invalid one."""
+    return _ENTRY.read(parsed(path.read_bytes(), "the index entry"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,33 +85,22 @@ class StoreFolder:
     def find(self, key: str, symbol: str) -> str | None:
         """Checksum of the object that holds a kernel, or None. Raises DamagedEntryError if the entry is invalid."""
         entry = self._entry(key, symbol)
-        if entry is None:
-            return None
-        checksum = entry.get("object")
-        if not isinstance(checksum, str) or not _DIGEST.fullmatch(checksum):
-            raise DamagedEntryError("the index entry names no object")
-        return checksum
+        return None if entry is None else entry.object
 
     def facts(self, key: str, symbol: str) -> Mapping[str, str]:
         """The recorded facts of a kernel beside its object. Raises DamagedEntryError if the entry is invalid."""
-        entry = self._entry(key, symbol) or {}
-        facts = entry.get("facts", {})
-        if not isinstance(facts, dict):
-            raise DamagedEntryError("the index entry's facts are none")
-        return facts
+        entry = self._entry(key, symbol)
+        return {} if entry is None else entry.facts
 
-    def _entry(self, key: str, symbol: str) -> dict[str, Any] | None:
+    def _entry(self, key: str, symbol: str) -> IndexEntry | None:
         try:
-            data = self.entry_path(key).read_bytes()
+            entry = read_entry(self.entry_path(key))
         except FileNotFoundError:
             return None
-        try:
-            entry = json.loads(data)
-        except (ValueError, RecursionError) as error:
-            raise DamagedEntryError(f"unreadable index entry: {error}") from error
-        expected = {"format": _FORMAT, "key": key, "symbol": symbol}
-        if not isinstance(entry, dict) or any(entry.get(name) != value for name, value in expected.items()):
-            raise DamagedEntryError("the index entry is of another kernel or format")
+        except ValueError as error:
+            raise DamagedEntryError(str(error)) from error
+        if (entry.key, entry.symbol) != (key, symbol):
+            raise DamagedEntryError("the index entry is for another kernel")
         return entry
 
     def verify(self, checksum: str) -> bool:
@@ -111,9 +129,7 @@ class StoreFolder:
         self, key: str, symbol: str, checksum: str, parts: Mapping[str, str], facts: Mapping[str, str]
     ) -> None:
         """Records that the object `checksum` holds a kernel; `parts` are the parts of its key, for readers."""
-        entry = {"format": _FORMAT, "key": key, "symbol": symbol, "object": checksum, "parts": dict(parts)}
-        if facts:
-            entry["facts"] = dict(facts)
+        entry = _ENTRY.write(IndexEntry(key, symbol, checksum, parts, facts))
         self._write(self.entry_path(key), json.dumps(entry, indent=1).encode())
 
     def add_failed(self, source: str) -> Path:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from taskmap.backend.store.folder import IndexEntry, read_entry
 
 _SUFFIXES = (".so", ".cubin")
 
@@ -32,26 +33,24 @@ class StoredObject:
 
 def stored_objects(root: Path) -> list[StoredObject]:
     """The contents of the store at ``root``, the least recently used first."""
-    index: dict[str, list[tuple[Path, str, str, str]]] = {}
+    index: dict[str, list[tuple[Path, IndexEntry]]] = {}
     for path, entry in _entries(root):
-        parts = entry.get("parts")
-        parts = parts if isinstance(parts, dict) else {}
-        line = (path, str(entry.get("symbol", "")), str(parts.get("compiler", "")), str(parts.get("isa", "")))
-        index.setdefault(str(entry.get("object")), []).append(line)
+        index.setdefault(entry.object, []).append((path, entry))
     found = []
     for path in _files(root / "objects"):
         with contextlib.suppress(OSError):
             status = path.stat()
-            lines = index.get(path.stem, [])
+            entries = index.get(path.stem, [])
+            parts = entries[0][1].parts if entries else {}
             found.append(
                 StoredObject(
                     path,
                     status.st_size,
                     max(status.st_atime, status.st_mtime),
-                    tuple(line[1] for line in lines),
-                    tuple(line[0] for line in lines),
-                    lines[0][2] if lines else "",
-                    lines[0][3] if lines else "",
+                    tuple(entry.symbol for _, entry in entries),
+                    tuple(place for place, _ in entries),
+                    parts.get("compiler", ""),
+                    parts.get("isa", ""),
                 )
             )
     return sorted(found, key=lambda o: (o.used, str(o.path)))
@@ -109,18 +108,14 @@ def remove(objects: Iterable[StoredObject]) -> int:
 def stray_entries(root: Path) -> list[Path]:
     """Index files that are unreadable, or that point to no object."""
     there = {path.stem for path in _files(root / "objects")}
-    sound = {path for path, entry in _entries(root) if entry.get("object") in there}
+    sound = {path for path, entry in _entries(root) if entry.object in there}
     return [path for path in _files(root / "index") if path not in sound]
 
 
-def _entries(root: Path) -> Iterator[tuple[Path, dict[str, object]]]:
+def _entries(root: Path) -> Iterator[tuple[Path, IndexEntry]]:
     for path in _files(root / "index"):
-        try:
-            entry = json.loads(path.read_bytes())
-        except (OSError, ValueError, RecursionError):
-            continue
-        if isinstance(entry, dict):
-            yield path, entry
+        with contextlib.suppress(OSError, ValueError):
+            yield path, read_entry(path)
 
 
 def _files(folder: Path) -> Iterator[Path]:

@@ -54,6 +54,25 @@ _ONCE = "_once"
 
 
 @dataclass(frozen=True, slots=True)
+class KernelKind:
+    """The properties of a kernel that decide how it is compiled.
+
+    integers: false only if every element that the text reads, computes and writes is a float. spelled_out: the text
+    consists of register tiles, that is, of many products, each written out in vectors, and no function that a compiler
+    would have to inline and schedule well, such as exp; or of the calls of a launch sequence. float_sizes: sizes are
+    computed in floating point; they must equal Python's result for the same size. features: the CPU features that its
+    instructions need beyond those of an instruction set, sorted by name. once: it runs once, so a faster kernel would
+    not be worth the time to compile it.
+    """
+
+    integers: bool = False
+    spelled_out: bool = False
+    float_sizes: bool = False
+    features: tuple[str, ...] = ()
+    once: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class KernelSource:
     """C source of one kernel.
 
@@ -78,55 +97,38 @@ class KernelSource:
         return self == other
 
     @property
-    def computes_with_integers(self) -> bool:
-        """False only if every element that the text reads, computes and writes is a float."""
-        return _has_integers(self.text)
-
-    @property
-    def features(self) -> tuple[str, ...]:
-        """The CPU features that its instructions need beyond those of an instruction set, sorted by name."""
-        return _features(self.text)
-
-    @property
-    def has_float_sizes(self) -> bool:
-        """True if sizes are computed in floating point; they must equal Python's result for the same size."""
-        return any(step in self.text for step in _FLOAT_OF_A_SIZE)
+    def kind(self) -> KernelKind:
+        """Its kind; the text is examined once."""
+        return _kind(self.symbol, self.text)
 
     def running_once(self) -> KernelSource:
         """The same kernel under another symbol, for work that is done once: it is compiled in a third of the time."""
         symbol = self.symbol + _ONCE
         return replace(self, symbol=symbol, text=self.text.replace(self.symbol, symbol))
 
-    @property
-    def runs_once(self) -> bool:
-        """True if a faster kernel would not be worth the time to compile it."""
-        return self.symbol.endswith(_ONCE)
 
-    @property
-    def is_spelled_out(self) -> bool:
-        """True if the text consists of register tiles: many products, each written out in vectors, and no function that
-        a compiler would have to inline and schedule well, such as exp; or of the calls of a launch sequence."""
-        return self.symbol.startswith(LAUNCH) or _is_spelled_out(self.text)
+@lru_cache(maxsize=1024)  # requested several times while a kernel is compiled
+def _kind(symbol: str, text: str) -> KernelKind:
+    return KernelKind(
+        integers=any(hint in text for hint in _INTEGER_HINTS) and _INTEGERS.search(text) is not None,
+        spelled_out=symbol.startswith(LAUNCH) or _is_spelled_out(text),
+        float_sizes=any(step in text for step in _FLOAT_OF_A_SIZE),
+        features=_features(text),
+        once=symbol.endswith(_ONCE),
+    )
 
 
-@lru_cache(maxsize=1024)
 def _is_spelled_out(text: str) -> bool:
     # Each name once: a tile repeats a few thousand times.
     products = text.count("tm_fma_f32x") + text.count("vfmadd231ps")
     return products >= _TILE and not any(map(_OTHER_FUNCTION.match, set(_FUNCTION.findall(text))))
 
 
-@lru_cache(maxsize=1024)
 def _features(text: str) -> tuple[str, ...]:
     if not any(f"tm_{name}" in text for name in (*_INSTRUCTIONS, *_TILES)):
         return ()
     found = _INSTRUCTION.findall(text)
     return tuple(sorted({_INSTRUCTIONS[vector] if vector else _TILES[tile] for vector, tile in found}))
-
-
-@lru_cache(maxsize=1024)  # requested several times while a kernel is compiled
-def _has_integers(text: str) -> bool:
-    return any(hint in text for hint in _INTEGER_HINTS) and _INTEGERS.search(text) is not None
 
 
 def key_parts(
@@ -139,7 +141,7 @@ def key_parts(
         "prelude": _digest(json.dumps(source.prelude)),
         "compiler": compiler,
         "flags": json.dumps(flags),
-        "isa": "+".join([isa, *source.features]),
+        "isa": "+".join([isa, *source.kind.features]),
         "abi": str(abi),
     }
 

@@ -140,18 +140,18 @@ def speeds(kept: Measurement, names: list[str]) -> dict[str, Any]:
 
 def lost(explained: Explained) -> dict[str, Any]:
     """Counts of kernels, and those whose fastest runs lose most seconds against their roofline."""
-    often = [g for g in explained.groups if not g.once and g.fastest is not None]
+    often = [g for g in explained.groups if not g.once and g.time.fastest is not None]
     rows: list[dict[str, Any]] = []
     for group in often:
-        least, fastest = explained.least(group), group.fastest
+        least, fastest = explained.least(group), group.time.fastest
         if least is None or not fastest:
             continue
-        text = group.anchor or ", ".join((*group.prologue, *group.fused, *group.epilogue)[:4])
-        over = max(fastest - least, 0.0) * group.calls
+        text = group.roles.anchor or ", ".join((*group.roles.prologue, *group.roles.fused, *group.roles.epilogue)[:4])
+        over = max(fastest - least, 0.0) * group.time.calls
         rows.append({
-            "operators": text, "line": group.line.place, "schedule": group.schedule, "roofline": least / fastest,
-            "seconds": fastest * group.calls, "lost_seconds": over, "operations": group.operations,
-            "bytes": group.bytes,
+            "operators": text, "line": group.line.place, "schedule": group.code.schedule, "roofline": least / fastest,
+            "seconds": fastest * group.time.calls, "lost_seconds": over, "operations": group.work.operations,
+            "bytes": group.work.bytes,
         })  # fmt: skip
     rows.sort(key=lambda row: -row["lost_seconds"])
     return {

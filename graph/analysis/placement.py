@@ -14,7 +14,8 @@ from taskmap.graph.build import same_dim
 from taskmap.graph.nodes import Node
 from taskmap.ir.analysis import polynomial as poly
 from taskmap.ir.analysis.simplify import Simplifier
-from taskmap.ir.construct import constant_value, index, product, static_size
+from taskmap.ir.construct import constant_value, index, static_size
+from taskmap.ir.lower.flatten import row_major_strides
 from taskmap.ir.nodes import Call, Cast, Dim, Expr, Load, Var
 from taskmap.ir.task import Compute
 from taskmap.ir.visit import walk_exprs
@@ -32,22 +33,17 @@ class Placement:
     offset: Dim = 0
 
 
-def row_major(shape: Sequence[Dim]) -> tuple[Dim, ...]:
-    """The strides of a dense tensor whose last axis is contiguous."""
-    return tuple(product(shape[d + 1 :]) for d in range(len(shape)))
-
-
 def channels_last(shape: Sequence[Dim]) -> tuple[Dim, ...]:
     """The strides of a dense tensor stored with axis 1, the channels, innermost: N, spatial axes, C."""
     stored = (shape[0], *shape[2:], shape[1])
-    batch, *spatial, channel = row_major(stored)
+    batch, *spatial, channel = row_major_strides(stored)
     return (batch, channel, *spatial)
 
 
 def heads_inside(shape: Sequence[Dim]) -> tuple[Dim, ...]:
     """The strides of a dense tensor [b, h, i, d] stored as b, i, h, d."""
     b, h, i, d = shape
-    batch, query, head, element = row_major((b, i, h, d))
+    batch, query, head, element = row_major_strides((b, i, h, d))
     return (batch, head, query, element)
 
 
@@ -69,7 +65,7 @@ def choose_strides(nodes: Iterable[Node]) -> dict[Node, tuple[Dim, ...]]:
         elif node.op == "attention":
             chosen[node] = heads_inside(node.shape)
         else:
-            chosen[node] = row_major(node.shape)
+            chosen[node] = row_major_strides(node.shape)
         if node.strides is not None:
             chosen[node] = node.strides
             if len(node.shape) > 2 and not equal_strides(node.shape, node.strides, channels_last(node.shape)):

@@ -57,6 +57,11 @@ class Plan:
     placements: Mapping[Node, Placement]
     outputs: tuple[Node | None, ...]
 
+    def root(self, node: Node) -> Node:
+        """The node whose storage holds the value of ``node``."""
+        placement = self.placements.get(node)
+        return node if placement is None else placement.root
+
     def __str__(self) -> str:
         return "\n".join(s.op if isinstance(s, Node) else f"{s.kind:12}{s.name}" for s in self.steps)
 

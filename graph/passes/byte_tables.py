@@ -37,9 +37,9 @@ class TabulateBytes(GraphPass):
     """Element-wise functions from bytes to bytes are looked up in tables."""
 
     name = "tabulate-bytes"
-    before = "each byte of a quantised tensor is computed from another by way of floats"
+    before = "each byte of a quantised tensor is computed from another through floats"
     after = "where it depends on one byte alone, it is looked up"
-    why_here = "before sums of dequantised tensors become those of integers, which reads through what is left"
+    why_here = "before sums of dequantised tensors become sums of integers, which looks through the operators left"
 
     def run(self, graph: Graph) -> Graph:
         """The same graph with such tables."""
@@ -122,7 +122,7 @@ class _Reader:
 
 
 class _TooLargeError(Exception):
-    """The value is no function of one byte, or a long one."""
+    """The value does not depend on one byte alone, or its computation is long."""
 
 
 def _is_elementwise(node: Node) -> bool:

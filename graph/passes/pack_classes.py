@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import cast as typed
 
-from taskmap.graph.analysis.placement import row_major
 from taskmap.graph.passes.weight_packing import PACK, packing
 from taskmap.ir.construct import as_expr, ceil_div, product, static_size
+from taskmap.ir.lower.flatten import row_major_strides
 from taskmap.ir.nodes import Buffer, Dim, Var
 from taskmap.ir.task import Stage, Task
 
@@ -100,7 +100,7 @@ def _runs(others: list[int]) -> list[list[int]]:
 def _is_dense(buffer: Buffer) -> bool:
     """True if the elements lie in row-major order, without gaps, from the start of the memory."""
     expected = 1
-    strides = buffer.strides or row_major(buffer.shape)
+    strides = buffer.strides or row_major_strides(buffer.shape)
     for size, stride in reversed(list(zip(buffer.shape, strides, strict=True))):
         known = static_size(size)
         if known is None or (known != 1 and static_size(stride) != expected):

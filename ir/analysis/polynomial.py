@@ -141,7 +141,7 @@ def divide(p: Poly, d: Poly) -> tuple[Poly, Poly]:
     quotient: Poly = {}
     rest: Poly = {}
     for monomial, coefficient in p.items():
-        remaining = _without(monomial, factors)
+        remaining = without(monomial, factors)
         if remaining is None or coefficient % scale:
             part = coefficient // scale if not factors and not monomial else 0
             if part:
@@ -154,7 +154,8 @@ def divide(p: Poly, d: Poly) -> tuple[Poly, Poly]:
     return quotient, rest
 
 
-def _without(monomial: Monomial, factors: Monomial) -> Monomial | None:
+def without(monomial: Monomial, factors: Monomial) -> Monomial | None:
+    """The monomial divided by ``factors``; None if it lacks one of them."""
     left = list(monomial)
     for f in factors:
         if f not in left:

@@ -202,7 +202,7 @@ def count(tree: Tree, value: Any, least: int, word: str) -> None:
 def order(tree: Tree, name: str, word: str) -> bool:
     """True for "column", False for "row"."""
     if name not in ("row", "column"):
-        raise refusal(word, tree, f"{name!r} is no order.", "Use 'row' or 'column'.")
+        raise refusal(word, tree, f"{name!r} is not an order.", "Use 'row' or 'column'.")
     return name == "column"
 
 
@@ -377,7 +377,7 @@ def multicast(tree: Tree, step: MoveStep, workers: Level, word: str) -> None:
         why = f"no two blocks of a cluster use the same part of {step.name}."
         raise refusal(word, tree, why, f"Give the cluster a tile that is larger along an axis that {step.name} lacks.")
     if rows % (_LINES * count):
-        why = f"{count} blocks would fetch {rows} rows of {step.name} in shares that are no multiples of {_LINES}."
+        why = f"{count} blocks would fetch {rows} rows of {step.name} in shares that are not multiples of {_LINES}."
         raise refusal(word, tree, why, f"Choose tiles with a multiple of {_LINES * count} rows.")
 
 

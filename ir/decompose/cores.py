@@ -41,7 +41,7 @@ def check_vectors(tree: Tree, step: DoneStep, lanes: Any, word: str) -> None:
     spec = step.before
     count(tree, lanes, 1, word)
     if lanes > _MOST_LANES or lanes & (lanes - 1):
-        why = f"{lanes} elements are no vector."
+        why = f"a vector cannot have {lanes} elements."
         raise refusal(word, tree, why, f"Give a power of two up to {_MOST_LANES}.")
     if spec.level is not Level.CORE or spec.kind not in ("move", "compute") or step.by is not None:
         why = "only a core's copies and element-wise work are loops over elements."
@@ -54,7 +54,7 @@ def check_continued(tree: Tree, scope: Scope, how: Any, word: str) -> None:
     spec = tree.spec
     held = spec.operand(spec.accumulated) if spec.accumulated else None
     if how not in CONTINUED:
-        raise refusal(word, tree, f"{how!r} is no way to begin a sum.", "Use 'set', 'resume' or 'add'.")
+        raise refusal(word, tree, f"a sum cannot begin with {how!r}.", "Use 'set', 'resume' or 'add'.")
     if spec.kind != "matmul" or scope is not Scope.REGISTER or held is None or held.scope is not Scope.LOCAL:
         why = "sums in registers continue those of a product that a core holds in LOCAL memory."
         raise refusal(word, tree, why, "Write .accumulate_in(LOCAL) before, where the spec is a CORE's.")

@@ -29,7 +29,7 @@ from taskmap.ir.visit import map_expr, substitute
 from taskmap.ir.workers import THREAD
 
 POSITIONS = "@"
-"""The view that is no operand: it gives the position of a part in the whole, for each axis."""
+"""A view without an operand: it gives the position of a part in the whole, for each axis."""
 _ALONE = (Level.THREAD, Level.CORE, Level.LANES)
 _WARP = 32
 _WIDEST = 16

@@ -56,7 +56,7 @@ class OperandView:
     def whole(
         buffer: ir.Buffer, names: Sequence[str], present: Sequence[bool], lead: Sequence[ir.Expr] = ()
     ) -> OperandView:
-        """A buffer as the operand with these axes, of which those not ``present`` are no dimensions of it."""
+        """A buffer as the operand with these axes, of which those not ``present`` are not dimensions of it."""
         axes = tuple(AxisView(lambda i: i) if there else None for there in present)
         return OperandView(buffer, tuple(names), axes, tuple(lead))
 

@@ -17,6 +17,7 @@ order:
     warp_instructions   that of shuffles, votes, warp reductions and atomics
     approximations      that of approximate functions
     dot_products        the rounding of vdpbf16ps
+    terms               terms of instruction selection, the reference for its rules
 
 May import: the nodes, the printer and the visitors of ``ir``, ``ir.algebra``, ``ir.isa``, ``ir.lower`` (addresses and
 fragments), ``ir.errors``, ``ir.util``.

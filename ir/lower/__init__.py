@@ -7,6 +7,7 @@ In reading order:
     twins             micro-kernels of users as statements
     provenance        mappings recorded in the kernel's note
     specs_gpu         Move and MatMul across threads become instructions
+    clip              copies that read 0 beyond the end of a tensor
     opaque            copies of opaque fragments
     specs_cpu         the other Move and MatMul become loops around instructions
     vector_widths     the vectors that a row of registers is divided into

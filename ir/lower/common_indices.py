@@ -110,7 +110,7 @@ def _with(p: Poly, name: _Name) -> Poly | None:
     if first is None:
         return None
     for monomial, coefficient in p.items():
-        ratio = _quotient(monomial, first)
+        ratio = poly.without(monomial, first)
         if ratio is None or coefficient % name.value[first]:
             continue
         scale = coefficient // name.value[first]
@@ -121,15 +121,6 @@ def _with(p: Poly, name: _Name) -> Poly | None:
         if _length(candidate) <= _length(p):
             return candidate
     return None
-
-
-def _quotient(monomial: Monomial, divisor: Monomial) -> Monomial | None:
-    rest = list(monomial)
-    for atom in divisor:
-        if atom not in rest:
-            return None
-        rest.remove(atom)
-    return tuple(rest)
 
 
 def _length(p: Poly) -> int:
@@ -151,7 +142,7 @@ def _written(p: Poly, atom: ExprMap) -> Expr:
         outside: Poly = {}
         for monomial, coefficient in p.items():
             if factor in monomial:
-                inside[_quotient(monomial, (factor,)) or ()] = coefficient
+                inside[poly.without(monomial, (factor,)) or ()] = coefficient
             else:
                 outside[monomial] = coefficient
         return _sum(outside, atom, binary("mul", _written(inside, atom), atom(factor)))

@@ -11,6 +11,7 @@ In reading order:
     egraph       hash-consing, classes of equal terms, congruence by rebuilding
     rule         the form of a rule, and the limits of a search
     axioms, lifting, supporting, lowering    the rules, by kind
+    instances    random terms that test a rule
     saturate     rules applied in rounds until nothing is new
     extract      the cheapest term of a class
     choose       a statement, a target and a table in; the chosen term and the record of the search out

@@ -101,7 +101,7 @@ class Address:
         return _rows(self)
 
     def picked(self, lanes: tuple[int, ...]) -> Address | None:
-        """These lanes, in this order; None if they are no mixed-radix counter."""
+        """These lanes, in this order; None if they are not a mixed-radix counter."""
         return _picked(self, lanes)
 
     def repeated(self, count: int, stride: Poly = ZERO) -> Address:
@@ -232,7 +232,7 @@ def _split_at(digits: Sequence[Digit], by: int) -> list[Digit]:
 
 
 def from_rows(rows: Sequence[Poly]) -> Address | None:
-    """The address with these lanes, or None if they are no mixed-radix counter."""
+    """The address with these lanes, or None if they are not a mixed-radix counter."""
     digits: list[Digit] = []
     while len(rows) > 1:
         stride = plus(rows[1], rows[0], -1)

@@ -10,6 +10,7 @@
     recurrence     RNNs: a loop over steps
     matmul/        matrix products; dot_tile is their microkernel on dot products of bf16
     convolution/   direct convolution, depthwise convolution, weight gradients
+    winograd/      3×3 convolutions by minimal filtering
     attention/     attention in blocks of queries and keys
 
 Imports ``ir`` and ``schedules.common``, never ``schedules.cuda``.

@@ -245,7 +245,7 @@ def working_time(p: Gemm, c: Config, target: GpuTarget) -> float:
 
 def _adding_up(p: Gemm, c: Config, target: GpuTarget) -> float:
     """Clock cycles to combine the sums of a tile that several blocks share: partial sums go to the second-level cache,
-    a counter tells who is last, and that block reads them all."""
+    a counter identifies the last block, and that block reads them all."""
     split = c.split
     if split == 1:
         return 0

@@ -61,7 +61,7 @@ class OfferedStrategy:
         return f"strategy {self.name} does not fit"
 
     def why_no_strategy(self) -> str:
-        """The reason why the value given is no strategy for groups; "" if it is one."""
+        """The reason why the given value is not a strategy for groups; "" if it is."""
         if isinstance(self.given, Strategy):
             if not isinstance(self.given.root, (MatMul, StageSpec)):
                 return f"its spec, {self.given.root}, is neither a product nor a stage"
@@ -144,7 +144,7 @@ class OfferedStrategy:
                 f"strategy {self.name} failed", why=f"{self.name}({shown}): {type(error).__name__}: {error}"
             ) from error
         if not isinstance(made, Strategy):
-            raise self.refused(f"it gives {made!r}, which is no strategy.")
+            raise self.refused(f"it returns {made!r}, not a strategy.")
         return made
 
     def refused(self, why: str) -> ScheduleError:

@@ -12,7 +12,7 @@ _WANTED = "It takes a list of finished trees, or of functions def s(m, n, k) tha
 
 
 def offers_of(strategies: Sequence[object]) -> tuple[OfferedStrategy, ...]:
-    """The offers. Raises InvalidOptionError for a value that is no strategy."""
+    """The offers. Raises InvalidOptionError for a value that is not a strategy."""
     return tuple(_offer(number, given) for number, given in enumerate(strategies))
 
 

@@ -39,7 +39,7 @@ class TransposedTask:
 
     @property
     def others(self) -> list[int]:
-        """The runs of axes that are no side of a tile."""
+        """The runs of axes that are not a side of a tile."""
         return [r for r in range(len(self.runs)) if r not in (self.t.along, self.t.across)]
 
     @property

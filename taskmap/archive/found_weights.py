@@ -61,5 +61,5 @@ def prepared(manifest: Manifest, place: Place, address: Callable[[int], int], ne
         start = offset * view.spec.dtype.bytes
         found[number] = results[view.slot][start : start + w.bytes]
         if len(found[number]) != w.bytes:
-            raise ValueError("a weight is larger than what is made.")
+            raise ValueError("a weight is larger than the prepared tensor.")
     return found

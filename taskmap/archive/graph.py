@@ -15,7 +15,6 @@ from taskmap.backend.program.memory_plan import MemoryPlan, plan_memory
 from taskmap.backend.program.structure import Program
 from taskmap.compile.frozen import FrozenGraph
 from taskmap.compile.session import Compilation
-from taskmap.graph.analysis.placement import row_major
 from taskmap.graph.build import same_dim
 from taskmap.graph.fusion.planning import Group
 from taskmap.graph.importers.onnx.read.assumptions import Check
@@ -25,6 +24,7 @@ from taskmap.graph.importers.torch.types import dtype_of
 from taskmap.ir.analysis.cost import bytes_moved, operations
 from taskmap.ir.construct import static_size
 from taskmap.ir.errors import UnsupportedError
+from taskmap.ir.lower.flatten import row_major_strides
 from taskmap.ir.nodes import Dim, Expr, Var
 from taskmap.ir.types import DType
 from taskmap.ir.visit import free_vars, substitute
@@ -68,7 +68,7 @@ class _Recorder:
         self.constants = {} if c is None else {**c.parts.main.fixed, **_prepared(c, self.shapes)}
         self.made = {slot: number for number, slot in enumerate(self.binding.made, len(self.shapes))}
         for spec in self.binding.checked.values():
-            if not all(same_dim(a, b) for a, b in zip(spec.strides, row_major(spec.shape), strict=True)):
+            if not all(same_dim(a, b) for a, b in zip(spec.strides, row_major_strides(spec.shape), strict=True)):
                 raise UnsupportedError(
                     "the model cannot be archived", why="an input is read in another order than row-major."
                 )
@@ -178,7 +178,7 @@ class _Recorder:
 
     def _input(self, number: int, held: DType) -> View:
         shape = self.shapes[number]
-        return View(number, TensorSpec(shape, tuple(row_major(shape)), held))
+        return View(number, TensorSpec(shape, row_major_strides(shape), held))
 
     def _positive(self, sizes: Sequence[Var]) -> tuple[Dim, ...]:
         """The sizes that must be positive: all of them, if some are symbolic."""

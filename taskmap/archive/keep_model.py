@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -25,7 +24,7 @@ from taskmap.backend.cpu.team import PARALLEL
 from taskmap.backend.store.inventory import stored_objects
 from taskmap.compile.session import Compilation, Fallback
 from taskmap.ir.errors import TaskmapError
-from taskmap.onnx.kept_models import DECIDING, SYMBOL, Request, Stamp, stamps
+from taskmap.onnx.kept_models import SYMBOL, Request, Stamp, facts_of, stamps
 from taskmap.onnx.model import OnnxModel
 from taskmap.targets.cpu import CpuPlatform
 
@@ -73,12 +72,10 @@ def keep(
             request = request.for_all_sizes
         # The last part first: a part is found only through those before it.
         for part in reversed(parts):
-            facts = {"files": json.dumps(files)}
-            if part.deciding is not None:
-                facts[DECIDING] = json.dumps(part.deciding)
             wanted = replace(request, path=part.path)
             outside = OutsideWeights(files, part.graph.compilation)
             write = partial(_write, ArchiveWriter(part.model, made, [part.graph], outside))
+            facts = facts_of(files, part.deciding)
             wanted.store().keep_file(wanted.key, SYMBOL, {"model": str(request.model)}, facts, write)
     except (TaskmapError, OSError, ValueError, AssertionError) as error:
         _log.debug("the model is not kept: %s", error)

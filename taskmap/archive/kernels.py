@@ -12,8 +12,8 @@ from typing import Any
 from taskmap.backend.cuda.source import CudaSource
 from taskmap.backend.program.structure import Launch, Program
 from taskmap.ir.nodes import Var
+from taskmap.ir.util.codec import TEXT, Codec, Json, record
 from taskmap.targets.source_record import launch_fields
-from taskmap.util.codec import TEXT, Codec, Json, record
 
 
 def kernel_codec(isa: str) -> Codec[CudaSource]:

@@ -18,8 +18,8 @@ from taskmap.backend.program.memory_plan import ALIGNMENT, MemoryPlan, MemoryReg
 from taskmap.backend.program.structure import BufferKind, Launch, Program, ProgramBuffer
 from taskmap.ir.expressions import Dim, Expr, Var
 from taskmap.ir.types import ALL_DTYPES, DType, dtype_named
+from taskmap.ir.util.codec import FLAG, TEXT, Codec, Json, many, matching, one_of, optional, parsed, record, row, whole
 from taskmap.ir.util.lazy import lazily
-from taskmap.util.codec import FLAG, TEXT, Codec, Json, many, matching, one_of, optional, parsed, record, row, whole
 from taskmap.util.size_codec import size_codec
 
 if TYPE_CHECKING:

@@ -34,8 +34,9 @@ def parser() -> argparse.ArgumentParser:
     """The options of `taskmap explain`."""
     p = command(
         "explain",
-        "Show how an ONNX model is compiled: its kernels, what each fuses and why not more, its schedule, its time\n"
-        "and the least time possible. Prints a report, and writes a page with all of it and the kernels' text.",
+        "Show how an ONNX model is compiled: its kernels, what each fuses, why it does not fuse more,\n"
+        "its schedule, its time and the least time possible. Prints a report, and writes a page with all of it\n"
+        "and the kernels' text.",
         "taskmap explain model.onnx --shape batch=8 --html model.html",
     )
     model_options(p)

@@ -11,7 +11,7 @@ from types import FrameType
 
 @contextmanager
 def noticed() -> Iterator[Callable[[], bool]]:
-    """Yields a function that tells whether Ctrl-C was pressed within the block.
+    """Yields a function that returns whether Ctrl-C was pressed within the block.
 
     It still raises KeyboardInterrupt; but Python drops exceptions raised while an object is destroyed or a process
     forks, and a command interrupted at such a moment would run to its end.

@@ -5,6 +5,7 @@ Reading order:
     driver             the stages in order: import, passes, plan, kernels, programs
     session            state shared by compilations with the same options, and the record of each
     kernels            Compile: the kernels of one graph, scheduled, lowered and generated, or found in a store
+    strategies         kernels by the strategies that a user offers
     task_store         generated C of tasks, kept between processes
     unfuse             takes a group apart that no schedule accepts as a whole
     random_order       random operators run in the model's order
@@ -13,12 +14,14 @@ Reading order:
     runtime            calls a compiled graph: tensors in, tensors out
     output_pool        memory of large outputs, reused
     frozen             frozen parameters: constants computed once, and again after a change
+    constant_memory    one block of memory for all constants
     cuda_graphs        launches recorded once and replayed as a CUDA graph
     externs            operators that PyTorch runs
     profiling          kernels as ranges of torch.profiler
     aten               compiles a graph of ATen operators for AOTAutograd
     partition          forward and backward, where the program overwrites its inputs
     recurrent_layers   LSTM, GRU and RNN stay one operator per layer
+    recurrent_tracing  Dynamo traces LSTM, GRU and RNN for this backend
     without_memory     calls with fake tensors
     operator_names     the operators of a graph and their sizes, as text
     index_names        names the operators behind an index out of range

@@ -15,6 +15,7 @@ from torch._functorch._aot_autograd.schemas import OutputType, ViewAndMutationMe
 from torch._guards import TracingContext
 
 from taskmap.compile.sharing import Aliases, Shared
+from taskmap.graph.importers.torch.homes import storage_of
 from taskmap.graph.importers.torch.symbols import Symbols
 from taskmap.graph.nodes import Graph, InputNode
 from taskmap.ir.errors import ImportGraphError, UnsupportedError
@@ -26,15 +27,15 @@ def hidden_bases(gm: fx.GraphModule) -> tuple[fx.Node, ...]:
     """The values that a graph must store in memory although it does not return them: several results are views of each,
     and none of these results contains the others.
     """
-    arguments = {_storage(n.meta.get("val")) for n in gm.graph.find_nodes(op="placeholder")}
+    arguments = {storage_of(n.meta.get("val")) for n in gm.graph.find_nodes(op="placeholder")}
     families: dict[Hashable, dict[fx.Node, None]] = {}
     for node in _returned(gm):
-        key = _storage(node.meta.get("val")) if isinstance(node, fx.Node) else None
+        key = storage_of(node.meta.get("val")) if isinstance(node, fx.Node) else None
         if key is not None and key not in arguments:
             families.setdefault(key, {})[node] = None
     makers: dict[Hashable, fx.Node] = {}
     for node in gm.graph.nodes:
-        if (key := _storage(node.meta.get("val"))) in families:
+        if (key := storage_of(node.meta.get("val"))) in families:
             makers.setdefault(key, node)
     found = []
     for key, family in families.items():
@@ -60,7 +61,7 @@ def take_aliases(gm: fx.GraphModule, graph: Graph, symbols: Symbols, hidden: Seq
     written = _views_of_written_arguments(len(arguments))
     for i, fx_node in enumerate(returned):
         node = graph.outputs[i]
-        if node is None or _storage(values[i]) is None or fx_node.op == "placeholder" or isinstance(node, InputNode):
+        if node is None or storage_of(values[i]) is None or fx_node.op == "placeholder" or isinstance(node, InputNode):
             continue
         if node.strides is None or node.dtype.kind == "x":
             continue
@@ -76,7 +77,7 @@ def take_aliases(gm: fx.GraphModule, graph: Graph, symbols: Symbols, hidden: Seq
             shared[i] = Shared(node.shape, node.strides, offset, node.dtype, **where)
     for i in shared:
         graph.outputs[i] = None
-    return Aliases(tuple(map(_storage, arguments)), tuple(map(_storage, values)), shared, len(hidden))
+    return Aliases(tuple(map(storage_of, arguments)), tuple(map(storage_of, values)), shared, len(hidden))
 
 
 def traced_metadata(arguments: int) -> ViewAndMutationMeta | None:
@@ -138,10 +139,10 @@ def _place(
 def _same_memory(a: fx.Node, b: fx.Node) -> bool:
     """True if both values have the same storage and type, so that one can be described as a part of the other."""
     s, t = a.meta.get("val"), b.meta.get("val")
-    if not isinstance(s, torch.Tensor) or not isinstance(t, torch.Tensor) or _storage(s) is None:
+    if not isinstance(s, torch.Tensor) or not isinstance(t, torch.Tensor) or storage_of(s) is None:
         return False
     plain = not any(x.is_neg() or x.is_conj() for x in (s, t))
-    return plain and s.dtype == t.dtype and _storage(s) == _storage(t)
+    return plain and s.dtype == t.dtype and storage_of(s) == storage_of(t)
 
 
 def _holds(base: fx.Node, view: fx.Node) -> bool:
@@ -158,8 +159,8 @@ def _holds(base: fx.Node, view: fx.Node) -> bool:
     while here is not None and here is not base:
         if here.target is torch.ops.aten.as_strided.default:
             return False
-        storage = _storage(here.meta.get("val"))
-        here = next((n for n in here.all_input_nodes if _storage(n.meta.get("val")) == storage), None)
+        storage = storage_of(here.meta.get("val"))
+        here = next((n for n in here.all_input_nodes if storage_of(n.meta.get("val")) == storage), None)
     return here is base
 
 
@@ -195,10 +196,3 @@ def _expression(n: Any) -> Any:
         return n
     shapes = n.node.shape_env
     return n.node.expr if shapes is None else shapes.simplify(n.node.expr)
-
-
-def _storage(value: object) -> Hashable:
-    if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
-        return None
-    key: Hashable = value.untyped_storage()._cdata
-    return key

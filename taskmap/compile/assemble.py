@@ -179,9 +179,9 @@ class _Assembler:
     def part(self, outputs: Sequence[Node | None], aliases: Aliases) -> BoundProgram:
         """The program whose results are ``outputs``."""
         plan = self.plan
-        self.outputs = {self.root(n) for n in outputs if n is not None and not isinstance(n, SizeNode)}
+        self.outputs = {self.plan.root(n) for n in outputs if n is not None and not isinstance(n, SizeNode)}
         externs = [s for s in self.steps if isinstance(s, ExternNode)]
-        self.read_by_externs = {self.root(n) for s in externs for n in s.inputs}
+        self.read_by_externs = {self.plan.root(n) for s in externs for n in s.inputs}
         for node in plan.placements:
             if isinstance(node, ItemNode):
                 self.items.setdefault(node.inputs[0], []).append(node)
@@ -193,7 +193,7 @@ class _Assembler:
                 steps.append(ExternCall(len([s for s in steps if isinstance(s, ExternCall)])))
                 continue
             kernel = self.pieces.kernels[step]
-            ids = tuple(self.buffer(self.root(n)) for n in (*step.inputs, *step.outputs))
+            ids = tuple(self.buffer(self.plan.root(n)) for n in (*step.inputs, *step.outputs))
             where, indexing = str((step.anchor or step.outputs[0]).origin), ""
             if kernel.needs_error:
                 where, indexing = indexing_lines(step.nodes), indexing_text(step.nodes)
@@ -219,11 +219,6 @@ class _Assembler:
         )
         calls = tuple(map(self.pieces.extern_function, externs))
         return BoundProgram(program, binding, self.fixed, calls, tuple(self.steps), self.given)
-
-    def root(self, node: Node) -> Node:
-        """The node whose storage holds the value."""
-        placement = self.plan.placements.get(node)
-        return node if placement is None else placement.root
 
     def slot(self, root: Node) -> int:
         """The slot of a root's tensor."""
@@ -270,7 +265,7 @@ class _Assembler:
 
     def view(self, node: Node) -> View:
         """A node's tensor, for an extern call or the caller."""
-        root = self.root(node)
+        root = self.plan.root(node)
         return View(self.slot(root), None if root is node else self._spec(node))
 
     def _outputs(self, outputs: Sequence[Node | None], aliases: Aliases) -> list[Output]:
@@ -284,7 +279,7 @@ class _Assembler:
             if node is None or isinstance(node, SizeNode):
                 made.append(None if node is None else _size(node))
                 continue
-            view, root = self.view(node), self.root(node)
+            view, root = self.view(node), self.plan.root(node)
             if isinstance(root, InputNode):
                 copy = key is not None and key != aliases.arguments[root.index]
             elif isinstance(root, ConstantNode) or root in self.given:
@@ -343,15 +338,15 @@ class _Timeline:
         for step in part.steps:
             if isinstance(step, Node):
                 for node in step.inputs:
-                    use(part.root(node), stretch)
-                    if part.root(node) is not node:
-                        self.viewed.add(part.root(node))
+                    use(part.plan.root(node), stretch)
+                    if part.plan.root(node) is not node:
+                        self.viewed.add(part.plan.root(node))
                 stretch += 1
                 for item in part.items.get(step, [step]):
                     use(item, stretch)
                 continue
             for node in (*step.inputs, *step.outputs):
-                root = part.root(node)
+                root = part.plan.root(node)
                 use(root, stretch)
                 self.viewed.add(root)
         self.made = [

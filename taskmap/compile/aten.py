@@ -50,7 +50,8 @@ def _compile(
     if reason is None:
         try:
             hidden = hidden_bases(gm)
-            graph, symbols = read_fx(gm, example_inputs, device=session.platform.device, kept=hidden)
+            frozen = _frozen(len(example_inputs)) if freeze else frozenset[int]()
+            graph, symbols = read_fx(gm, example_inputs, frozen, session.platform.device, hidden)
         except (ImportGraphError, UnsupportedError) as error:
             reason = str(error)
     if reason is not None:
@@ -62,8 +63,6 @@ def _compile(
         whole: Callable[[list[Any]], Any] = make_boxed_func(gm.forward)
         return whole
     number_random(graph)
-    if freeze:
-        graph.constant_inputs = _frozen(len(example_inputs))
     compilation = compile_graph(
         graph,
         session,

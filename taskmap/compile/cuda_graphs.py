@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from taskmap.backend.program.binding import Place, View
+from taskmap.backend.program.binding import View
 from taskmap.compile.assemble import BoundProgram
 from taskmap.compile.runtime import CompiledGraph
 from taskmap.targets.platform import Capturer, Runs
@@ -125,9 +125,9 @@ class ReplayedGraph(CompiledGraph):
             recording.replay()
             dims = self.read_dims(values)
             places = self.places(dims)
-            return self.results(self._taken_out(recording, values, places), places, dims)
+            return self.results(self._taken_out(recording, values), places, dims)
 
-    def _taken_out(self, recording: Recording, values: list[Any], places: dict[int, Place]) -> list[Any]:
+    def _taken_out(self, recording: Recording, values: list[Any]) -> list[Any]:
         """All slots: the caller's arguments, and copies of the tensors that contain results."""
         slots = [*values[: self.binding.inputs], *recording.values[self.binding.inputs :]]
         for slot in {out.slot for out in self.binding.outputs if isinstance(out, View)}:

@@ -136,7 +136,7 @@ class Compile:
             made = self._make_kernel(group, task, key, config, own=own)
         except TaskmapError as error:
             if own is not None and isinstance(error, _REFUSED):
-                session.strategies.refuse(task, own, error)
+                session.strategies.refuse(task, error)
                 return self._kernel_of(group)
             error.at(_place(group))
             raise

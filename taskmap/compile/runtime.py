@@ -266,8 +266,8 @@ def _view(view: View, values: list[Any], places: dict[int, Place]) -> torch.Tens
 
 
 def _part(base: torch.Tensor, shape: Sequence[int], strides: Sequence[int], offset: int) -> torch.Tensor:
-    """A part of a tensor's memory, ``offset`` elements from its first. It is no view of it for autograd, as below which
-    a graph runs: a detached result that were one would require the gradient that ``base`` requires."""
+    """A part of a tensor's memory, ``offset`` elements from its first. For autograd it is not a view: a
+    detached result that is a view would require the gradient that ``base`` requires."""
     if _REINTERPRET is not None:
         made: torch.Tensor = _REINTERPRET(base, shape, strides, offset)
         return made

@@ -26,7 +26,7 @@ class Strategies:
 
     offers: tuple[OfferedStrategy, ...]
     target: Target
-    _kernels: dict[str, Kernel | None] = field(default_factory=dict)
+    _kernels: dict[str, tuple[Kernel, OfferedStrategy] | None] = field(default_factory=dict)
     _used: set[OfferedStrategy] = field(default_factory=set)
     _reasons: dict[OfferedStrategy, dict[str, None]] = field(default_factory=dict)
 
@@ -37,9 +37,10 @@ class Strategies:
         key = task_key(task)
         if key not in self._kernels:
             self._kernels[key] = self._made(task)
-        return self._kernels[key]
+        found = self._kernels[key]
+        return None if found is None else found[0]
 
-    def _made(self, task: Task) -> Kernel | None:
+    def _made(self, task: Task) -> tuple[Kernel, OfferedStrategy] | None:
         for offer in self.offers:
             try:
                 kernel = offer.kernel(task, self.target)
@@ -49,15 +50,15 @@ class Strategies:
                     self._note(offer, task, error)
                 continue
             self._used.add(offer)
-            return kernel
+            return kernel, offer
         return None
 
-    def refuse(self, task: Task, kernel: Kernel, error: TaskmapError) -> None:
+    def refuse(self, task: Task, error: TaskmapError) -> None:
         """The kernel of a task cannot be lowered: the templates take the task."""
+        found = self._kernels[task_key(task)]
         self._kernels[task_key(task)] = None
-        for offer in self.offers:
-            if kernel.note == offer.note:
-                self._note(offer, task, error)
+        if found is not None:
+            self._note(found[1], task, error)
 
     def _note(self, offer: OfferedStrategy, task: Task, error: TaskmapError) -> None:
         why = error.why or "" if error.what == offer.misfit else f"{error.what}: {error.why or ''}"

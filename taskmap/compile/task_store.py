@@ -12,17 +12,17 @@ import json
 import logging
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from taskmap.backend.store import key as kernel_source
 from taskmap.backend.store.folder import StoreFolder
+from taskmap.backend.store.records import read_record, write_record
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.target import Target
-from taskmap.ir.util.atomic_write import atomic_write
-from taskmap.targets.source_record import Source, record_of, source_from
+from taskmap.ir.util.codec import many, record, text
+from taskmap.targets.source_record import SOURCE, Source
 
 _log = logging.getLogger(__name__)
-_FORMAT = 3
+_FORMAT = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,10 @@ class TaskKernel:
         return replace(other, instead_of=(self.note, *self.instead_of), refusal=refusal)
 
 
+_TEXT = text(1 << 20)
+_KERNEL = record(TaskKernel, source=SOURCE, note=_TEXT, instead_of=many(_TEXT), refusal=_TEXT)
+
+
 def entry_key(task_key: str, target: Target, compiler: str, config: str = "") -> str:
     """The name of a task's entry; ``compiler`` is the version of taskmap's own text, ``config`` the configuration that
     tuning chose."""
@@ -66,45 +70,20 @@ class TaskStore:
         """The kernel of the entry ``key``, or None."""
         path = self._path(key)
         try:
-            entry = json.loads(path.read_bytes())
-            content = entry["content"]
-            if entry["key"] != key or entry["check"] != _check(content):
-                raise ValueError("the checksum does not match")
-            found = _read(content)
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+            found = read_record(path, key, _KERNEL)
+        except (OSError, ValueError) as error:
             _log.warning("taskmap ignored a damaged entry of its store: %s: %s", path, error)
             return None
-        StoreFolder(self.folder).mark_used(path)
+        if found is not None:
+            StoreFolder(self.folder).mark_used(path)
         return found
 
     def add(self, key: str, kernel: TaskKernel) -> None:
         """Keep ``kernel`` under ``key``, if the folder is writable."""
         try:
-            content = {
-                **record_of(kernel.source),
-                "note": kernel.note,
-                "instead_of": list(kernel.instead_of),
-                "refusal": kernel.refusal,
-            }
-        except UnsupportedError as error:
+            write_record(self._path(key), key, _KERNEL, kernel)
+        except (UnsupportedError, OSError) as error:
             _log.debug("cannot keep %s: %s", key, error)
-            return
-        path = self._path(key)
-        try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            atomic_write(path, json.dumps({"key": key, "check": _check(content), "content": content}))
-        except OSError as error:
-            _log.debug("cannot keep %s: %s", path, error)
 
     def _path(self, key: str) -> Path:
         return self.folder / key[:2] / f"{key}.json"
-
-
-def _check(content: Any) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def _read(content: dict[str, Any]) -> TaskKernel:
-    return TaskKernel(source_from(content), content["note"], tuple(content["instead_of"]), content["refusal"])

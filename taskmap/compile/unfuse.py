@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 
-from taskmap.graph.analysis.placement import Placement, row_major
+from taskmap.graph.analysis.placement import Placement
 from taskmap.graph.fusion.planning import Group
 from taskmap.graph.fusion.tasks import build_task
 from taskmap.graph.nodes import Node
 from taskmap.ir.errors import TaskmapError
+from taskmap.ir.lower.flatten import row_major_strides
 
 
 def unfuse(
@@ -34,7 +35,7 @@ def unfuse(
         if place is not None and place.root is not node and node not in outputs:
             continue  # a view of a value in memory
         if node not in placements:
-            added[node] = Placement(node, row_major(node.shape))
+            added[node] = Placement(node, row_major_strides(node.shape))
         sources = tuple(dict.fromkeys(node.inputs))
         is_anchor = node is group.anchor
         task = build_task(node.op, [node], sources, [node], {**placements, **added}, node if is_anchor else None)

@@ -25,13 +25,14 @@ from taskmap.backend.compilers import usable_cpus
 from taskmap.backend.cpu.host import detect_host
 from taskmap.backend.store.objects import KernelStore
 from taskmap.ir.errors import TaskmapError
+from taskmap.ir.util.codec import many, mapping, optional, parsed, whole
 
-Stamp = list[int]
+Stamp = tuple[int, ...]
 """Of a file: device and inode, times of the last changes of content and inode in ns, size."""
 SYMBOL = "model"
 SUFFIX = ".taskmap"
-DECIDING = "deciding"
-"""The name of the fact that an archive is not the last of its chain."""
+_NUMBERS = many(whole(-(1 << 65), 1 << 65))
+_FILES = mapping(optional(_NUMBERS))
 _VARIABLES = ("TASKMAP_CC", "CC", "TASKMAP_TUNING", "TASKMAP_FEATURES", "OMP_NUM_THREADS")
 _SETTLED_SECONDS = 2.0
 """A file that changed more recently than this may change again without getting another time."""
@@ -99,12 +100,18 @@ def find(request: Request) -> Kept | None:
         return None
     path, facts = found
     try:
-        files = json.loads(facts["files"])
-        unchanged = all(stamp(Path(name)) == was for name, was in files.items())
-        deciding = None if DECIDING not in facts else tuple(map(int, json.loads(facts[DECIDING])))
-    except (KeyError, ValueError, AttributeError, TypeError):
+        files = _FILES.read(parsed(facts["files"], "the files"))
+        deciding = optional(_NUMBERS).read(parsed(facts.get("deciding", "null"), "the deciding results"))
+    except (KeyError, ValueError):
         return None
+    unchanged = all(stamp(Path(name)) == was for name, was in files.items())
     return Kept(path, request, deciding, files) if unchanged else None
+
+
+def facts_of(files: Mapping[str, Stamp | None], deciding: tuple[int, ...] | None) -> dict[str, str]:
+    """The facts of a kept archive from which `find` makes its `Kept`."""
+    facts = {"files": json.dumps(_FILES.write(dict(files)))}
+    return facts if deciding is None else {**facts, "deciding": json.dumps(deciding)}
 
 
 def stamps(files: Iterable[Path]) -> dict[str, Stamp | None] | None:
@@ -124,7 +131,7 @@ def stamp(file: Path) -> Stamp | None:
 
 def stamp_of(status: os.stat_result) -> Stamp:
     """The stamp of a file with this status."""
-    return [status.st_dev, status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size]
+    return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size
 
 
 @lru_cache(maxsize=1)

@@ -9,7 +9,6 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from taskmap.graph.analysis.placement import row_major
 from taskmap.graph.importers.onnx.read.call import HostStep
 from taskmap.graph.importers.onnx.read.control import ControlStep
 from taskmap.graph.importers.onnx.read.elements import from_held, from_torch, held_in
@@ -17,6 +16,7 @@ from taskmap.graph.importers.onnx.read.state import Scope, copied
 from taskmap.graph.importers.onnx.read.values import OptionalValue, PresentedValue, SequenceValue, Tensor, Value
 from taskmap.graph.nodes import Graph, InputNode, Origin
 from taskmap.ir.construct import static_size
+from taskmap.ir.lower.flatten import row_major_strides
 from taskmap.ir.nodes import Dim, Expr, Var
 from taskmap.onnx.symbolic import Guard
 from taskmap.onnx.values import Lookup, placeholders
@@ -127,7 +127,7 @@ class Point:
 
 def input_node(index: int, shape: tuple[Dim, ...], elem: int, name: str = "") -> InputNode:
     """An input of a graph, in row-major order; ``name`` is its name in the model."""
-    return InputNode((), shape, held_in(elem), index, name=name, strides=row_major(shape))
+    return InputNode((), shape, held_in(elem), index, name=name, strides=row_major_strides(shape))
 
 
 def point_at(frames: list[Scope], live: Sequence[Tensor]) -> Point:

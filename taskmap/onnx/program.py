@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from taskmap.graph.analysis.placement import row_major
 from taskmap.graph.importers.onnx.read.assumptions import Assumptions, Check, SizeDecidesError
 from taskmap.graph.importers.onnx.read.call import HostStep
 from taskmap.graph.importers.onnx.read.control import ControlStep
@@ -31,6 +30,7 @@ from taskmap.graph.importers.onnx.read.values import Tensor, Value
 from taskmap.graph.nodes import ExternNode, Graph, InputNode, Node
 from taskmap.ir.construct import const, static_size
 from taskmap.ir.errors import TaskmapError
+from taskmap.ir.lower.flatten import row_major_strides
 from taskmap.ir.nodes import Dim, Expr, Var
 from taskmap.ir.types import i64
 from taskmap.ir.visit import free_vars, substitute
@@ -366,7 +366,7 @@ class OnnxProgram:
             return None, Lookup(places), None
         for node in outputs:
             if node.strides is None:
-                node.strides = row_major(node.shape)
+                node.strides = row_major_strides(node.shape)
         numbers = [at for at in dims.values() if at[0] == "input"]
         scalars = [_scalar(len(inputs) + k) for k in range(len(numbers))]
         hints = {v: example[v] for v in dims if v in example}

@@ -20,7 +20,19 @@ from taskmap.ir.errors import InputError
 from taskmap.ir.passes import Step
 from taskmap.ir.task import Task
 from taskmap.report.presentation import Report
-from taskmap.report.records import ExternReport, GraphReport, GroupReport, Line, NodeReport, Refusal, Role
+from taskmap.report.records import (
+    ExternReport,
+    GraphReport,
+    GroupCode,
+    GroupReport,
+    GroupWork,
+    Line,
+    NodeReport,
+    OperatorRoles,
+    Refusal,
+    Role,
+    StepTime,
+)
 from taskmap.targets.platform import Source
 
 _INPUTS = (InputNode, ConstantNode)
@@ -57,14 +69,15 @@ def account(recorded: Sequence[Recorded], target: str, threads: int, runs: int) 
         nodes += account.nodes()
     total = sum((g.seconds or 0.0) * g.calls for g in graphs)
 
-    def share(seconds: float | None, calls: float) -> float | None:
-        return None if seconds is None or not total else seconds * calls / total
+    def shared(time: StepTime) -> StepTime:
+        share = None if time.seconds is None or not total else time.seconds * time.calls / total
+        return replace(time, share=share)
 
     return Report(
         graphs=tuple(graphs),
         nodes=tuple(nodes),
-        groups=tuple(replace(g, share=None if g.once else share(g.seconds, g.calls)) for g in groups),
-        externs=tuple(replace(e, share=share(e.seconds, e.calls)) for e in externs),
+        groups=tuple(g if g.once else replace(g, time=shared(g.time)) for g in groups),
+        externs=tuple(replace(e, time=shared(e.time)) for e in externs),
         target=target,
         threads=threads,
         runs=runs,
@@ -98,7 +111,7 @@ class _GraphAccount:
     def graph_report(self) -> GraphReport:
         """The graph as a whole."""
         results = [None if isinstance(n, SizeNode) else n for n in self.graph.outputs]
-        outputs = [None if n is None else self.ids[self._root(n)] for n in results]
+        outputs = [None if n is None else self.ids[self.plan.root(n)] for n in results]
         inputs = tuple(i for n, i in self.ids.items() if isinstance(n, _INPUTS))
         kind = self.compilation.name
         return GraphReport(self.number, kind, len(self.ids), inputs, tuple(outputs), self.calls, self.total)
@@ -179,11 +192,6 @@ class _GraphAccount:
         ]
 
     def _group(self, group: Group) -> GroupReport:
-        parts: dict[str, list[str]] = {"prologue": [], "epilogue": [], "fused": [], "view": []}
-        for node in group.nodes:
-            part = "view" if _is_view(node, group) else _part(node, group)
-            if part != "anchor":
-                parts[part].append(operator_name(node))
         main = group.anchor or group.outputs[-1]
         kernel = self.compilation.kernels[group]
         return GroupReport(
@@ -193,31 +201,28 @@ class _GraphAccount:
             kind=group.kind,
             line=_line(main.origin),
             lines=_lines(n for n in group.nodes if not _is_view(n, group)),
-            anchor="" if group.anchor is None else anchor_text(group.anchor),
-            prologue=tuple(parts["prologue"]),
-            epilogue=tuple(parts["epilogue"]),
-            fused=tuple(parts["fused"]),
-            views=tuple(parts["view"]),
-            schedule=kernel.schedule,
-            symbol=kernel.source.symbol,
-            inputs=tuple(value_text(n) for n in group.inputs),
-            outputs=tuple(value_text(n) for n in group.outputs),
-            reads=self._roots(group.inputs),
-            writes=self._roots(group.outputs),
-            bytes=self._cost(bytes_moved, group),
-            operations=self._cost(operations, group),
-            seconds=self.seconds.get(group),
-            fastest=self.fastest.get(group),
-            calls=self.calls,
-            share=None,
+            roles=_roles(group),
+            code=GroupCode(
+                schedule=kernel.schedule,
+                symbol=kernel.source.symbol,
+                resources=_taken(kernel.source, self.compilation.resources),
+                why="" if group.anchor is None else self.graph.remarks.get(group.anchor.id, ""),
+            ),
+            work=GroupWork(
+                inputs=tuple(value_text(n) for n in group.inputs),
+                outputs=tuple(value_text(n) for n in group.outputs),
+                reads=self._roots(group.inputs),
+                writes=self._roots(group.outputs),
+                bytes=self._cost(bytes_moved, group),
+                operations=self._cost(operations, group),
+            ),
+            time=self._time(group),
             once=group in self.once,
-            why="" if group.anchor is None else self.graph.remarks.get(group.anchor.id, ""),
             refused=tuple(
                 Refusal(self.ids[n], operator_name(n), _line(n.origin), reason)
                 for n, reason in group.refused
                 if n in self.ids
             ),
-            resources=_taken(kernel.source, self.compilation.resources),
         )
 
     def _extern(self, node: ExternNode) -> ExternReport:
@@ -228,12 +233,12 @@ class _GraphAccount:
             line=_line(node.origin),
             reason=node.reason,
             inputs=tuple(value_text(n) for n in node.inputs),
-            seconds=self.seconds.get(node),
-            fastest=self.fastest.get(node),
-            calls=self.calls,
-            share=None,
+            time=self._time(node),
             runner=node.runner,
         )
+
+    def _time(self, step: Group | ExternNode) -> StepTime:
+        return StepTime(self.seconds.get(step), self.fastest.get(step), self.calls)
 
     def _cost(self, cost: Callable[[Task, Sizes], int], group: Group) -> int | None:
         try:
@@ -241,12 +246,8 @@ class _GraphAccount:
         except InputError:
             return None  # a symbolic size of a graph that did not run
 
-    def _root(self, node: Node) -> Node:
-        placement = self.plan.placements.get(node)
-        return node if placement is None else placement.root
-
     def _roots(self, nodes: Iterable[Node]) -> tuple[int, ...]:
-        return tuple(dict.fromkeys(self.ids[self._root(n)] for n in nodes))
+        return tuple(dict.fromkeys(self.ids[self.plan.root(n)] for n in nodes))
 
 
 def _each(
@@ -285,6 +286,16 @@ def _part(node: Node, group: Group) -> Role:
             before.add(n)
             stack += n.inputs
     return "prologue" if node in before else "epilogue"
+
+
+def _roles(group: Group) -> OperatorRoles:
+    names: dict[str, list[str]] = {"prologue": [], "epilogue": [], "fused": [], "views": []}
+    for node in group.nodes:
+        role = "views" if _is_view(node, group) else _part(node, group)
+        if role != "anchor":
+            names[role].append(operator_name(node))
+    anchor = "" if group.anchor is None else anchor_text(group.anchor)
+    return OperatorRoles(anchor, **{role: tuple(found) for role, found in names.items()})
 
 
 def _line(origin: Origin) -> Line:

@@ -63,7 +63,7 @@ def with_kernels(report: Report, recorded: Sequence[Recorded], session: Session,
             if made.source.symbol in kernels:
                 continue
             kernels[made.source.symbol] = _kernel(group, made, session, one.graph.graph.hints, sizes, report.threads)
-            work = report.groups[numbers[group]].operations
+            work = report.groups[numbers[group]].work.operations
             if isinstance(made.source, CudaSource) and work is not None:
                 countable.append((work, (made.source, group.task, sizes)))
     gpu = session.target
@@ -112,13 +112,13 @@ class _Flows:
         graph, flows = self.compilation.graph, dict[Flow, None]()
         for given in graph.inputs:
             if given.index not in graph.constant_inputs:
-                self.from_[self._root(given)] = [f"input {self.number}.{given.index}"]
+                self.from_[self.compilation.plan.root(given)] = [f"input {self.number}.{given.index}"]
         for step in self.compilation.plan.steps:
             name = self._name(step)
             inputs = step.inputs if isinstance(step, Group) else list(step.inputs)
             flows.update((flow, None) for node in inputs for flow in self._into(node, name))
             for node in step.outputs if isinstance(step, Group) else [step]:
-                writers = self.from_.setdefault(self._root(node), [])
+                writers = self.from_.setdefault(self.compilation.plan.root(node), [])
                 if name not in writers:
                     writers.append(name)
         for result in graph.outputs:
@@ -129,16 +129,12 @@ class _Flows:
     def _into(self, node: Node, target: str) -> list[Flow]:
         while isinstance(node, ItemNode):
             node = node.inputs[0]
-        sources = self.from_.get(self._root(node), ())
+        sources = self.from_.get(self.compilation.plan.root(node), ())
         text = "" if node.dtype.kind == "x" else value_text(node)
         return [Flow(source, target, text) for source in sources if source != target]
 
     def _name(self, step: Group | ExternNode) -> str:
         return f"group {self.numbers[step]}" if isinstance(step, Group) else f"extern {self.number}.{self.ids[step]}"
-
-    def _root(self, node: Node) -> Node:
-        placement = self.compilation.plan.placements.get(node)
-        return node if placement is None else placement.root
 
 
 def _conditions(report: Report, session: Session, peaks: Peaks | None) -> tuple[tuple[str, str], ...]:

@@ -34,7 +34,11 @@ class Report(ReportData):
         """The report as dictionaries, lists, strings and numbers, with rates but without the text of kernels."""
         made = asdict(replace(self, kernels=()))
         for group, record in zip(self.groups, made["groups"], strict=True):
+            for part in ("roles", "code", "work", "time"):
+                record.update(record.pop(part))
             record.update(gflops=group.gflops, gigabytes=group.gigabytes, roofline=self.roofline(group))
+        for record in made["externs"]:
+            record.update(record.pop("time"))
         made["kernels"] = [
             {
                 "symbol": k.symbol,

@@ -69,20 +69,68 @@ class NodeReport:
 
 
 @dataclass(frozen=True, slots=True)
+class OperatorRoles:
+    """The operators of a group. anchor: the one that a template scheduled, with its sizes; "" for none. prologue,
+    epilogue: those computed before and after it. fused: those of a group without an anchor. views: those without cost.
+    """
+
+    anchor: str = ""
+    prologue: tuple[str, ...] = ()
+    epilogue: tuple[str, ...] = ()
+    fused: tuple[str, ...] = ()
+    views: tuple[str, ...] = ()
+
+    @property
+    def computed(self) -> tuple[str, ...]:
+        """All but the views, in order."""
+        return (*self.prologue, *((self.anchor,) if self.anchor else ()), *self.epilogue, *self.fused)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupCode:
+    """The code of a group. schedule: template or rule with its config. symbol: the kernel's name. resources: registers
+    and shared memory on a GPU, if the GPU compiler was asked; "" for a CPU. why: the reason for the algorithm, where
+    the anchor has several."""
+
+    schedule: str
+    symbol: str
+    resources: str = ""
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupWork:
+    """The work of a group. inputs, outputs: types and shapes of the values read and written. reads, writes: the numbers
+    of the nodes that own their memory. bytes: of inputs and outputs. operations: a multiply-add counts as two. Both are
+    None if they depend on sizes of a graph that did not run."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    bytes: int | None
+    operations: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """The measured time of a group or extern. seconds: the median of the measured runs. fastest: the shortest of them,
+    well below the median if the processor was busy with other work. calls: runs per call of the model. share: its part
+    of all measured time per call. None: its graph did not run."""
+
+    seconds: float | None
+    fastest: float | None
+    calls: float
+    share: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class GroupReport:
     """One kernel: a group of operators that run together.
 
     number: its position in `Report.groups`. kind: pointwise, row, reduce, contraction, attention or scatter. line: the
-    user's line of the anchor, or of the last operator. lines: all lines that it came from, in order. anchor: the
-    operator that a template scheduled, with its sizes; "" for none. prologue, epilogue, fused: the operators computed
-    before and after the anchor, or without one. views: operators without cost. schedule: template or rule with its
-    config. inputs, outputs: types and shapes of the values read and written. reads, writes: the numbers of the nodes
-    that own their memory. bytes: of inputs and outputs. operations: a multiply-add counts as two. seconds: the median
-    of the measured runs. fastest: the shortest of them, well below the median if the processor was busy with other
-    work. calls: runs per call of the model. share: its part of all measured time per call. once: it runs only when a
-    frozen parameter has changed, and has no share. resources: its registers and shared memory on a GPU, if the GPU
-    compiler was asked; "" for a CPU. why: the reason for its algorithm, where its anchor has several. Unknown values,
-    such as the time of a graph that did not run, are None.
+    user's line of the anchor, or of the last operator. lines: all lines that it came from, in order. once: it runs only
+    when a frozen parameter has changed, and has no share of the time. refused: the neighbours that stayed outside.
     """
 
     number: int
@@ -91,53 +139,37 @@ class GroupReport:
     kind: str
     line: Line
     lines: tuple[Line, ...]
-    anchor: str
-    prologue: tuple[str, ...]
-    epilogue: tuple[str, ...]
-    fused: tuple[str, ...]
-    views: tuple[str, ...]
-    schedule: str
-    symbol: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    reads: tuple[int, ...]
-    writes: tuple[int, ...]
-    bytes: int | None
-    operations: int | None
-    seconds: float | None
-    fastest: float | None
-    calls: float
-    share: float | None
+    roles: OperatorRoles
+    code: GroupCode
+    work: GroupWork
+    time: StepTime
     once: bool
     refused: tuple[Refusal, ...]
-    resources: str = ""
-    why: str = ""
-
-    @property
-    def operators(self) -> tuple[str, ...]:
-        """The operators that it computes, in order."""
-        return (*self.prologue, *((self.anchor,) if self.anchor else ()), *self.epilogue, *self.fused)
 
     @property
     def title(self) -> str:
         """The anchor with its sizes, or the operators of a group without one."""
-        return self.anchor or ", ".join(dict.fromkeys(name.split(" ")[0] for name in self.fused)) or self.name
+        roles = self.roles
+        return roles.anchor or ", ".join(dict.fromkeys(name.split(" ")[0] for name in roles.fused)) or self.name
 
     @property
     def gflops(self) -> float | None:
         """Operations per second, in 10⁹."""
-        return None if not self.seconds or self.operations is None else self.operations / self.seconds / 1e9
+        return self._rate(self.work.operations)
 
     @property
     def gigabytes(self) -> float | None:
         """Bytes moved per second, in 10⁹."""
-        return None if not self.seconds or self.bytes is None else self.bytes / self.seconds / 1e9
+        return self._rate(self.work.bytes)
+
+    def _rate(self, amount: int | None) -> float | None:
+        return None if not self.time.seconds or amount is None else amount / self.time.seconds / 1e9
 
 
 @dataclass(frozen=True, slots=True)
 class ExternReport:
-    """An operator that PyTorch or numpy runs (``runner``): its name, the user's line, the reason, its inputs, and its
-    time as in GroupReport."""
+    """An operator that PyTorch or numpy runs (``runner``): its name, the user's line, the reason, its inputs and its
+    time."""
 
     graph: int
     node: int
@@ -145,10 +177,7 @@ class ExternReport:
     line: Line
     reason: str
     inputs: tuple[str, ...]
-    seconds: float | None
-    fastest: float | None
-    calls: float
-    share: float | None
+    time: StepTime
     runner: str = "PyTorch"
 
     def __str__(self) -> str:
@@ -293,22 +322,22 @@ class ReportData:
     @property
     def fastest(self) -> float:
         """As ``seconds``, with the shortest time of each group and extern."""
-        groups = sum((g.fastest or 0.0) * g.calls for g in self.groups if not g.once)
-        return groups + sum((e.fastest or 0.0) * e.calls for e in self.externs)
+        steps = [*(g.time for g in self.groups if not g.once), *(e.time for e in self.externs)]
+        return sum((time.fastest or 0.0) * time.calls for time in steps)
 
     def least(self, group: GroupReport) -> float | None:
         """A lower bound, in seconds, on the time of the group's operations and bytes on this target; None if a peak or
         a cost is unknown."""
-        if self.peaks is None or group.operations is None or group.bytes is None:
+        work = group.work
+        if self.peaks is None or work.operations is None or work.bytes is None:
             return None
-        product = group.kind in ("contraction", "attention")
-        return self.peaks.seconds(group.operations, group.bytes, group.inputs, product)
+        return self.peaks.seconds(work.operations, work.bytes, work.inputs, group.kind in ("contraction", "attention"))
 
     def roofline(self, group: GroupReport) -> float | None:
         """The group's share of the roofline: its lower bound divided by its measured time."""
-        least = self.least(group)
-        return None if least is None or not group.seconds or self.simulated else least / group.seconds
+        least, seconds = self.least(group), group.time.seconds
+        return None if least is None or not seconds or self.simulated else least / seconds
 
     def simulated_bound(self, group: GroupReport) -> SimulatedBound | None:
         """The simulator's bound for the group's kernel; None if it was not simulated."""
-        return next((k.simulated for k in self.kernels if k.symbol == group.symbol), None)
+        return next((k.simulated for k in self.kernels if k.symbol == group.code.symbol), None)

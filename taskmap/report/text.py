@@ -8,7 +8,15 @@ from textwrap import wrap
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from taskmap.report.records import ExternReport, GroupReport, HostReport, Refusal, ReportData, SimulatedBound
+    from taskmap.report.records import (
+        ExternReport,
+        GroupReport,
+        HostReport,
+        Refusal,
+        ReportData,
+        SimulatedBound,
+        StepTime,
+    )
 
 WIDTH = 120
 THESE_SIZES = "for these sizes only"
@@ -63,11 +71,11 @@ def table(report: ReportData) -> str:
     rows = [("group", "where", "operators", "schedule", "time", "share", "GFLOP/s", "GB/s")]
     for g in report.groups:
         if not g.once:
-            names = ", ".join(name.split(" ")[0] for name in g.operators)
+            names = ", ".join(name.split(" ")[0] for name in g.roles.computed)
             rates = (_number(g.gflops), _number(g.gigabytes))
-            rows.append((str(g.number), g.line.place, names, g.schedule, _time(g.seconds), _percent(g.share), *rates))
+            rows.append((str(g.number), g.line.place, names, g.code.schedule, *_measured(g.time), *rates))
     for e in report.externs:
-        rows.append(("extern", e.line.place, e.target, e.runner, _time(e.seconds), _percent(e.share), "", ""))
+        rows.append(("extern", e.line.place, e.target, e.runner, *_measured(e.time), "", ""))
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     widths[1] = min(widths[1], _PLACE)
     # The two text columns share the remaining width.
@@ -82,16 +90,19 @@ def _group(g: GroupReport, roofline: float | None, counted: SimulatedBound | Non
     places = [str(line) for line in g.lines] or [g.name]
     title = f"group {g.number}"
     lines = [_clip(f"{title if i == 0 else '':{_LABEL}}  {text}") for i, text in enumerate(_few(places))]
-    left = [("anchor", g.anchor)] if g.anchor else []
-    left += [("prologue", ", ".join(g.prologue)), ("epilogue", ", ".join(g.epilogue)), ("fused", ", ".join(g.fused))]
+    roles = g.roles
+    left = [("anchor", roles.anchor)] if roles.anchor else []
+    parts = (("prologue", roles.prologue), ("epilogue", roles.epilogue), ("fused", roles.fused))
+    left += [(label, ", ".join(names)) for label, names in parts]
     rates = [f"{_number(rate)} {unit}" for rate, unit in ((g.gflops, "GFLOP/s"), (g.gigabytes, "GB/s")) if rate]
-    calls = "" if g.calls == 1 else f"{g.calls:g} calls"
+    seconds, share = _measured(g.time)
+    calls = "" if g.time.calls == 1 else f"{g.time.calls:g} calls"
     if roofline is not None:
         rates.append(f"roofline {roofline:.0%}")
-    measured = " · ".join(text for text in (_time(g.seconds), calls, _percent(g.share), *rates) if text)
-    right = [("schedule", g.schedule), ("work", _work(g)), ("measured", measured or "not run")]
-    right += [("takes", g.resources)] if g.resources else []
-    right += [("why", g.why)] if g.why else []
+    measured = " · ".join(text for text in (seconds, calls, share, *rates) if text)
+    right = [("schedule", g.code.schedule), ("work", _work(g)), ("measured", measured or "not run")]
+    right += [("takes", g.code.resources)] if g.code.resources else []
+    right += [("why", g.code.why)] if g.code.why else []
     if counted is not None:
         right.append(("counted", f"at least {counted.seconds * 1e6:.3g} µs on {counted.gpu}, bound by {counted.bound}"))
     lines += _columns(left, right)
@@ -100,7 +111,7 @@ def _group(g: GroupReport, roofline: float | None, counted: SimulatedBound | Non
 
 
 def _extern(e: ExternReport) -> str:
-    measured = " · ".join(text for text in (_time(e.seconds), _percent(e.share)) if text)
+    measured = " · ".join(text for text in _measured(e.time) if text)
     ran = f"ran through {e.runner} ({measured})" if measured else f"runs through {e.runner}"
     title = _clip(f"{'extern':{_LABEL}}  {e.line}".rstrip())
     return "\n".join([title, *_columns([("operator", e.target)], [("why", f"{e.reason}; {ran}")])])
@@ -115,7 +126,7 @@ def _once(report: ReportData, graph: int) -> list[str]:
     groups = [g for g in report.groups if g.once and g.graph == graph]
     if not groups:
         return []
-    seconds = [g.seconds for g in groups if g.seconds is not None]
+    seconds = [g.time.seconds for g in groups if g.time.seconds is not None]
     spent = f" in {_time(sum(seconds))}" if seconds else ""
     what = f"{_count(len(groups), 'group')} that depend only on parameters"
     return [f"once        {what} ran{spent}; they run again only when a parameter changes"]
@@ -161,9 +172,13 @@ def _few(texts: Sequence[str]) -> list[str]:
     return [*texts[: _MOST - 1], f"and {len(texts) - _MOST + 1} more"]
 
 
+def _measured(time: StepTime) -> tuple[str, str]:
+    return _time(time.seconds), _percent(time.share)
+
+
 def _work(g: GroupReport) -> str:
-    parts = [_scaled(g.operations, "op") if g.operations else "", _scaled(g.bytes, "B") if g.bytes else ""]
-    return " · ".join(p for p in parts if p)
+    amounts = ((g.work.operations, "op"), (g.work.bytes, "B"))
+    return " · ".join(_scaled(amount, unit) for amount, unit in amounts if amount)
 
 
 def _scaled(value: int, unit: str) -> str:

@@ -11,7 +11,7 @@ from taskmap.backend.cuda.tensor_map import MapParameter
 from taskmap.backend.store.key import KernelSource
 from taskmap.ir.nodes import Var
 from taskmap.ir.types import ALL_DTYPES, OPERAND_DTYPES, dtype_named
-from taskmap.util.codec import FLAG, TEXT, Codec, Json, many, one_of, record, text, whole
+from taskmap.ir.util.codec import FLAG, TEXT, Codec, Json, many, one_of, record, text, whole
 from taskmap.util.size_codec import size_codec
 
 Source = KernelSource | CudaSource
@@ -39,17 +39,18 @@ _CPU = record(KernelSource, symbol=TEXT, text=_CODE, prelude=_PRELUDE, needs_err
 _DIMS: Codec[tuple[Var, ...]] = Codec(lambda dims: [v.name for v in dims], lambda j: j.each(lambda n: Var(n.text())))
 
 
-def record_of(source: Source) -> dict[str, Any]:
-    """The fields of a source. Raises UnsupportedError for a size that cannot be represented."""
+def _write(source: Source) -> dict[str, Any]:
     codec = _CPU if isinstance(source, KernelSource) else _gpu(source.dims)
     written: dict[str, Any] = codec.write(source)  # type: ignore[arg-type]  # the codec of this very kind
     return written
 
 
-def source_from(fields: Any) -> Source:
-    """The source of a record. Raises ValueError for anything else."""
-    j = Json(fields, "the source")
+def _read(j: Json) -> Source:
     return _gpu(_DIMS.read(j.field("dims"))).read(j) if j.has("grid") else _CPU.read(j)
+
+
+SOURCE: Codec[Source] = Codec(_write, _read)
+"""A source. Writing one raises UnsupportedError for a size that cannot be represented."""
 
 
 def launch_fields(dims: Sequence[Var]) -> dict[str, Codec[Any]]:

@@ -17,6 +17,7 @@ from taskmap.backend.cpu.compile import TranslationUnit
 from taskmap.backend.cpu.team import team_source
 from taskmap.backend.cpu.toolchain import Toolchain
 from taskmap.backend.library import openmp_runtimes
+from taskmap.backend.store.key import KernelKind
 from taskmap.backend.store.scratch import Scratch
 from taskmap.ir.interp.definitions import NUMPY_TYPES, round_bf16
 from taskmap.ir.types import DType, bf16
@@ -63,12 +64,12 @@ def faults(samples: Sequence[Sample], toolchain: Toolchain, *, integers: bool) -
 
 def _compiled(samples: Sequence[Sample], toolchain: Toolchain, integers: bool, folder: Path) -> Path:
     sources = {s.source.symbol: s.source for s in samples}
-    tiles = tuple(s for s in sources.values() if s.is_spelled_out)
-    others = (team_source(), *(s for s in sources.values() if not s.is_spelled_out))  # for bound loops
+    tiles = tuple(s for s in sources.values() if s.kind.spelled_out)
+    others = (team_source(), *(s for s in sources.values() if not s.kind.spelled_out))  # for bound loops
     units = {"others.o": others, **({"tiles.o": tiles} if tiles else {})}
+    kinds = {name: KernelKind(integers, spelled_out=name == "tiles.o") for name in units}
     commands = [
-        (toolchain.compile_command(name, integers=integers, spelled_out=name == "tiles.o"), TranslationUnit(unit).text)
-        for name, unit in units.items()
+        (toolchain.compile_command(name, kinds[name]), TranslationUnit(unit).text) for name, unit in units.items()
     ]
     for command, text in (*commands, (toolchain.link_command(list(units), "unit.so"), "")):
         try:

@@ -6,19 +6,18 @@ import hashlib
 import json
 import logging
 import shlex
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import taskmap
 from taskmap.backend.cpu.toolchain import Safer, Toolchain
-from taskmap.ir.util.atomic_write import atomic_write
+from taskmap.backend.store.records import read_record, write_record
+from taskmap.ir.util.codec import FLAG, TEXT, many, optional, real, record, text, whole
 from taskmap.util.own_version import compiler_version, version_of
 
 _log = logging.getLogger(__name__)
-_FORMAT = 2
+_FORMAT = 3
 
 Flags = tuple[str, ...]
 
@@ -86,6 +85,17 @@ class CompilerVerdict:
         return f"{added} ({tried}); {self.wrong[0]}"
 
 
+_FLAGS = many(TEXT)
+_VERDICT = record(
+    CompilerVerdict,
+    safer=optional(record(Safer, integers=_FLAGS, floats=_FLAGS)),
+    count=whole(),
+    wrong=many(text(1 << 20)),
+    halves=FLAG,
+    seconds=real(0.0, 1e9),
+)
+
+
 def verdict_of(outcome: Outcome, seconds: float) -> CompilerVerdict:
     """The verdict of an outcome."""
     wrong = []
@@ -114,13 +124,8 @@ def _corpus() -> str:
 def find_verdict(root: Path, key: str) -> CompilerVerdict | None:
     """The verdict kept under ``key``; None if there is none or it is damaged."""
     try:
-        record = json.loads(_path(root, key).read_bytes())
-        if record["key"] != key or record["check"] != _check(record["verdict"]):
-            raise ValueError("the checksum does not match")
-        return _read(record["verdict"])
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
+        return read_record(_path(root, key), key, _VERDICT)
+    except (OSError, ValueError) as error:
         _log.debug("cannot read a compiler's verdict %s: %s", _path(root, key), error)
         return None
 
@@ -128,39 +133,12 @@ def find_verdict(root: Path, key: str) -> CompilerVerdict | None:
 def keep_verdict(root: Path, key: str, toolchain: Toolchain, verdict: CompilerVerdict) -> None:
     """Keep ``verdict``, if possible."""
     path = _path(root, key)
-    content = asdict(verdict)
-    record = {
-        "key": key,
-        "check": _check(content),
-        "verdict": content,
-        "compiler": toolchain.identity,
-        "command": list(toolchain.command),
-        "flags": list(toolchain.flags),
-    }
+    facts = {"compiler": toolchain.identity, "command": toolchain.command, "flags": toolchain.flags}
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        atomic_write(path, json.dumps(record, indent=1))
+        write_record(path, key, _VERDICT, verdict, facts)
     except OSError as error:
         _log.debug("cannot keep a compiler's verdict %s: %s", path, error)
 
 
 def _path(root: Path, key: str) -> Path:
     return root / "compilers" / f"{key}.json"
-
-
-def _check(content: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def _read(content: Mapping[str, Any]) -> CompilerVerdict:
-    safer = content["safer"]
-    if safer is not None:
-        safer = Safer(_flags(safer["integers"]), _flags(safer["floats"]))
-    wrong, halves, seconds = _flags(content["wrong"]), bool(content["halves"]), float(content["seconds"])
-    return CompilerVerdict(safer, int(content["count"]), wrong, halves, seconds)
-
-
-def _flags(words: Any) -> tuple[str, ...]:
-    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-        raise TypeError("not a list of words")
-    return tuple(words)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import taskmap
+from taskmap.backend.children import kill_group
 from taskmap.tuning.job import Failure, Job, JobOutcome
 from taskmap.tuning.record import Conditions, Verdict
 
@@ -60,7 +61,7 @@ class Attempts:
         with self._lock:
             self._cancelled = True
             for pid in self._running:
-                _kill(pid)
+                kill_group(pid)
 
     def _run(self, job: Job, outcome: JobOutcome) -> tuple[str | None, Failure | None]:
         """Run one child; returns the configuration at which it ended early, None before the first, and its failure."""
@@ -98,7 +99,7 @@ class Attempts:
             with self._lock:
                 self._running.discard(child.pid)
             if child.returncode is None:
-                _kill(child.pid)
+                kill_group(child.pid)
                 child.wait()
             for pipe in (child.stdin, child.stdout):
                 if pipe is not None:
@@ -155,11 +156,6 @@ def _environment(job: Job) -> dict[str, str]:
         "OMP_NUM_THREADS": str(job.setting.threads),
         "OPENBLAS_NUM_THREADS": "1",
     }
-
-
-def _kill(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)
 
 
 def _ending(status: int, complaints: bytes) -> str:

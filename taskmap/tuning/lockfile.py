@@ -3,7 +3,7 @@
 Some network file systems refuse locks (ENOLCK); there, SQLite cannot keep processes apart. A lock file whose process
 was killed is taken over: at once if that process is known to be dead, else when the file is older than any use
 takes. A process killed before it could write its name leaves an empty file, which is taken over
-after seconds; a process that was only stopped there sees, after writing, that the file is no longer its own.
+after seconds; a process that was merely suspended there notices, after writing, that it has lost the file.
 """
 
 from __future__ import annotations

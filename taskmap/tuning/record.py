@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Any
 
 from taskmap.ir.errors import TuningError
-from taskmap.util.codec import Codec, Json, many, one_of, real, record, text, whole
+from taskmap.ir.util.codec import Codec, Json, many, one_of, real, record, text, whole
 
 DAY = 24 * 3600.0
 HEAD = '{"check": "'

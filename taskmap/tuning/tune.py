@@ -271,7 +271,7 @@ class _Race:
                 continue
             for future in done:
                 job = pending.pop(future)
-                self.take(job, self.workers.outcome(job, future), look=True)
+                self.take(self.workers.outcome(job, future), look=True)
                 if job.samples:
                     self.keep()
                 sound = [c for c in job.configs[1:] if c not in self.failures]
@@ -295,10 +295,10 @@ class _Race:
     def do(self, job: Job) -> JobOutcome:
         """Run a job to its end."""
         outcome = self.workers.outcome(job, self.workers.submit(job))
-        self.take(job, outcome)
+        self.take(outcome)
         return outcome
 
-    def take(self, job: Job, outcome: JobOutcome, look: bool = False) -> None:
+    def take(self, outcome: JobOutcome, look: bool = False) -> None:
         """Record the results of a job."""
         self.built.update(outcome.built)
         self.failures.update(outcome.failures)

@@ -5,7 +5,6 @@ Reading order:
     progress          a progress bar on a terminal, or a line now and then
     logs              TORCH_LOGS and TORCH_TRACE
     metrics           process-wide counts of compilations and calls
-    codec             JSON codecs: one description writes values and validates what is read
     size_codec        symbolic sizes as JSON
     dump              every stage of a compilation as a numbered file
     own_version       a hash of taskmap's source files, for keys

@@ -14,7 +14,7 @@ from taskmap.ir.construct import index
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Binary, Call, Cast, Compare, Const, Dim, Expr, Select, Unary, Var
 from taskmap.ir.types import boolean, f64, i64
-from taskmap.util.codec import LARGEST, Codec, Json
+from taskmap.ir.util.codec import LARGEST, Codec, Json
 
 _DEEPEST = 60
 _BINARY = frozenset({"add", "sub", "mul", "div", "floordiv", "mod", "tdiv", "tmod", "min", "max", "and", "or", "xor"})

@@ -156,7 +156,7 @@ def test_only_a_kept_model_may_lack_weights(tmp_path: Path, capsys: Capture) -> 
         (lambda m: _weight(m, "file").update(offset=1 << 40), "a weight lies outside"),
         (lambda m: _weight(m, "file").update(made=True), "lies in two places"),
         (lambda m: _weight(m, "file").update(sha256="0" * 64), "has no checksum, or lies in two places"),
-        (lambda m: _weight(m, "made").update(bytes=1 << 40), "a weight is larger than what is made"),
+        (lambda m: _weight(m, "made").update(bytes=1 << 40), "a weight is larger than the prepared tensor"),
     ],
 )
 def test_a_manifest_that_contradicts_itself_is_refused(

@@ -26,7 +26,7 @@ Array = NDArray[Any]
 def run(kernel: Kernel, target: Target, features: Sequence[str], arrays: list[Array], dims: dict[Var, int]) -> Array:
     """The output of a kernel that needs exactly these features."""
     source = generate(lower(kernel, target=target), target.vector_bytes)
-    assert source.features == tuple(features)
+    assert source.kind.features == tuple(features)
     loaded = compile_kernels([source], find_toolchain(isa=target.isa), KernelStore(), Counters())
     (got,) = call_kernel(kernel, source, loaded[source.symbol], arrays, dims)
     return np.asarray(got)

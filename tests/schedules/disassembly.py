@@ -25,7 +25,7 @@ def hot_loop(kernel: Kernel, target: Target, instruction: str, folder: Path) -> 
     source = generate(lower(kernel, target=target), target.vector_bytes)
     unit, file = TranslationUnit((source,)), folder / "unit.o"
     toolchain = find_toolchain(isa=target.isa)
-    command = toolchain.compile_command(str(file), spelled_out=unit.is_spelled_out, features=unit.features)
+    command = toolchain.compile_command(str(file), unit.kind)
     done = subprocess.run(command, input=unit.text, text=True, check=False, timeout=250, capture_output=True)
     if "unrecognized" in done.stderr or "no such instruction" in done.stderr:
         pytest.skip("the compiler is older than the instruction")

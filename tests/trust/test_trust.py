@@ -14,7 +14,7 @@ import pytest
 from taskmap.backend.cpu.compile import partition, stored_kernel
 from taskmap.backend.cpu.host import detect_host
 from taskmap.backend.cpu.toolchain import Safer, Toolchain, find_toolchain, fingerprint
-from taskmap.backend.store.key import KernelSource
+from taskmap.backend.store.key import KernelKind, KernelSource
 from taskmap.cli import env
 from taskmap.ir.errors import WrongCompilerError
 from taskmap.ir.target import Target, cpu_target
@@ -107,7 +107,7 @@ def test_a_wrong_compiler_gets_the_first_flags_with_which_it_is_right(
     assert verdict.safer == Safer((flag,), (flag,))
     assert "elements of out0 are wrong" in str(verdict)
     toolchain = trusted_toolchain(isa="generic", environ=environ)
-    assert flag in toolchain.compile_command("unit.o", integers=True)
+    assert flag in toolchain.compile_command("unit.o", KernelKind(integers=True))
     assert flag in toolchain.compile_command("unit.o")
 
 
@@ -116,7 +116,7 @@ def test_only_the_kind_of_kernel_that_is_wrong_gets_flags(cache_dir: Path, tmp_p
     environ = liar(tmp_path / "cc", SUMS, unless=flag)
     toolchain = trusted_toolchain(isa="generic", environ=environ)
     assert toolchain.safer == Safer(integers=(flag,))
-    assert flag in toolchain.compile_command("unit.o", integers=True)
+    assert flag in toolchain.compile_command("unit.o", KernelKind(integers=True))
     assert flag not in toolchain.compile_command("unit.o")
 
 
@@ -197,8 +197,8 @@ def test_chosen_flags_take_part_in_the_keys_of_the_kernels_that_get_them() -> No
     safe = replace(toolchain, safer=Safer(integers=("-O1",)))
     whole = KernelSource("w", "void w(i32 *restrict p) { p[0] = 1; }")
     plain = KernelSource("p", "void p(f32 *restrict p) { for (i64 i = 0; i < tm_min_i64x1(9, 3); i++) p[i] = 1; }")
-    assert whole.computes_with_integers
-    assert not plain.computes_with_integers
+    assert whole.kind.integers
+    assert not plain.kind.integers
     assert stored_kernel(whole, safe).key != stored_kernel(whole, toolchain).key
     assert stored_kernel(plain, safe).key == stored_kernel(plain, toolchain).key
     assert safe.flags != toolchain.flags
@@ -212,18 +212,18 @@ def test_register_tiles_get_flags_of_their_own_which_the_trial_tries() -> None:
     tile = KernelSource("t", f"void t(f32 *restrict p) {{\n{products}\n}}")
     gelu = replace(tile, symbol="g", text=tile.text.replace("}", "  a0 = tm_erf_f32x4(a0);\n}"))
     few = KernelSource("f", "void f(f32 *restrict p) { p[0] = 1; }")
-    assert [k.is_spelled_out for k in (tile, gelu, few)] == [True, False, False]
-    usual, own = (toolchain.compile_command("unit.o", spelled_out=s) for s in (False, True))
+    assert [k.kind.spelled_out for k in (tile, gelu, few)] == [True, False, False]
+    usual, own = (toolchain.compile_command("unit.o", KernelKind(spelled_out=s)) for s in (False, True))
     assert (usual != own) is (toolchain.family == "gcc")
     assert (stored_kernel(tile, toolchain).parts["flags"] != stored_kernel(few, toolchain).parts["flags"]) is (
         usual != own
     )
     units = partition([tile, gelu, few], 1)
     assert sorted(len(unit.kernels) for unit in units) == [1, 2]
-    assert [unit.is_spelled_out for unit in units if tile in unit.kernels] == [True]
+    assert [unit.kind.spelled_out for unit in units if tile in unit.kernels] == [True]
     for isa in isas():
         tried = corpus.samples(cpu_target(isa, 2), integers=False)
-        assert {s.kernel.name for s in tried if s.source.is_spelled_out} >= {"product_f32", "convolved_f32"}
+        assert {s.kernel.name for s in tried if s.source.kind.spelled_out} >= {"product_f32", "convolved_f32"}
 
 
 @pytest.mark.parametrize("isa", isas())
@@ -231,7 +231,7 @@ def test_the_corpus_is_sorted_by_kind_and_covers_every_type(isa: str) -> None:
     seen = set()
     for integers in (True, False):
         for sample in corpus.samples(cpu_target(isa, 2), integers=integers):
-            assert sample.source.computes_with_integers == integers, sample.kernel.name
+            assert sample.source.kind.integers == integers, sample.kernel.name
             seen |= {b.dtype for b in sample.kernel.buffers}
     assert seen == set(corpus.EVERY)
 

@@ -1,1 +1,1 @@
-"""CUDA C++ that kernels include: types, memory accesses, instructions."""
+"""CUDA C++ that kernels include: types, memory accesses, instructions. Holds no Python."""

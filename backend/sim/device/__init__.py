@@ -1,1 +1,1 @@
-"""Host C++ that kernels include in the simulator: what backend/cuda/device is on a GPU."""
+"""Host C++ that kernels include in the simulator: the counterpart of backend/cuda/device. Holds no Python."""

@@ -1,1 +1,1 @@
-"""The simulator's C++: threads, memory and reports."""
+"""The simulator's C++: threads, memory and reports. Holds no Python."""

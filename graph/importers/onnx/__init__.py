@@ -4,6 +4,7 @@
     ops        the standard's operators, one file per family
     ml         operators of ai.onnx.ml: trees, linear models, n-grams
     microsoft  ONNX Runtime's own operators, composed of standard ones
+    contract   operators outside the standard: their parameters, and definitions by standard operators
     families   imports all of them, which fills the table of lowerings
     strings    numbers for strings at run time
 

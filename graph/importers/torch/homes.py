@@ -20,16 +20,16 @@ class Homes:
 
     def __init__(self, gm: fx.GraphModule) -> None:
         outputs = [n for node in gm.graph.find_nodes(op="output") for n in node.all_input_nodes]
-        self._returned = {_storage(n.meta.get("val")) for n in outputs} - {None}
+        self._returned = {storage_of(n.meta.get("val")) for n in outputs} - {None}
         self._homes: dict[Node, Hashable] = {}
 
     def note(self, node: Node, value: torch.Tensor) -> None:
         """Records that ``node`` has memory of its own, corresponding to that of ``value``."""
-        self._homes[node] = _storage(value)
+        self._homes[node] = storage_of(value)
 
     def is_strange(self, node: Node, value: torch.Tensor) -> bool:
         """True if ``node`` shares memory with another value, PyTorch's ``value`` does not, and the caller sees both."""
-        storage = _storage(value)
+        storage = storage_of(value)
         if storage not in self._returned:
             return False
         root = node
@@ -44,7 +44,8 @@ class Homes:
         return True
 
 
-def _storage(value: object) -> Hashable:
+def storage_of(value: object) -> Hashable:
+    """The identity of the storage of a strided tensor; None for other values."""
     if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
         return None
     key: Hashable = value.untyped_storage()._cdata

@@ -2,6 +2,7 @@
 
 In reading order:
 
+    definition   the parts that its author gives, and the conditions on them
     kernel       ``micro_kernel``: a script function, or C, CUDA C++ or PTX text, with the spec that it performs
     twin         the statements of a script function, on the regions of a call
     executed     the spec itself as statements, for text without a twin

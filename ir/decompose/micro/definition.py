@@ -131,11 +131,11 @@ class Definition:
             return text
         plain = text.replace("$$", "")
         if "$" in _NAMED.sub("", plain):
-            raise self.refused("a $ stands for nothing.", "Write $c for an operand, and $$ for a dollar sign.")
+            raise self.refused("a $ names no operand.", "Write $c for an operand, and $$ for a dollar sign.")
         used = {a or b for a, b in _NAMED.findall(plain)}
         unknown = sorted(n for n in used if n not in names and re.sub(r"\d+$", "", n) not in names)
         if unknown:
-            raise self.refused(f"${unknown[0]} is no operand.", f"The operands are {', '.join(names)}.")
+            raise self.refused(f"${unknown[0]} is not an operand.", f"The operands are {', '.join(names)}.")
         return text
 
     def targets(self, isa: str) -> AtLeast | Only | CpuTargets:

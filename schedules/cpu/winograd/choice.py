@@ -73,7 +73,7 @@ def _choice(
             likely_sizes = FilterSizes(form, batch, channels, out_channels, out[0], out[1], width)
             found.append((winograd_cycles(config, likely_sizes, target), form, width))
     if not found:
-        return FormChoice(None, 0, "direct: so many transformed channels do not fit a core's cache")
+        return FormChoice(None, 0, "direct: the transformed channels do not fit a core's cache")
     cycles, form, width = min(found, key=lambda x: x[0])
     estimates = [("direct", direct), *((str(other), estimate) for estimate, other, _ in found)]
     numbers = ", ".join(f"{name} {estimate / 1e6:.2f}" for name, estimate in estimates)

@@ -3,7 +3,7 @@
 swizzled    chunks of 16 bytes permuted within their line, by the line's number: eight lines read at one column,
             as ldmatrix does, use all banks, and so do eight chunks that are written side by side
 padded      lines 16 bytes apart. For tiles read at constant steps from one address, as CUDA cores do: with a
-            swizzle every read would compute an address of its own. And for lines whose length is no power of two.
+            swizzle every read would compute its own address. Also for lines whose length is not a power of two.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from taskmap.ir.errors import TaskmapError
 from taskmap.ir.lower.pipeline import lower
 from taskmap.ir.target import GpuTarget
 from taskmap.options import Options
-from taskmap.schedules import Config, Problem, Space, space_of
+from taskmap.schedules import Config, Problem, space_of
 from taskmap.targets.choose import simulated_target
 from taskmap.tuning.operands import operand
 
@@ -48,7 +48,7 @@ def estimate(a: argparse.Namespace) -> int:
     found = []
     for number, config in enumerate(space.configs[:count]):
         bar.show(number, count)
-        found.append(_estimated(problem, config, space, target, folder))
+        found.append(_estimated(problem, config, target, folder))
     bar.close()
     found.sort(key=lambda e: (e.simulated is None, e.simulated or e.seconds, e.config))
     label = _LABEL.format(gpu=target.name)
@@ -79,7 +79,7 @@ def estimate(a: argparse.Namespace) -> int:
     return 0
 
 
-def _estimated(problem: Problem, config: Config, space: Space, target: GpuTarget, store: KernelStore) -> Estimated:
+def _estimated(problem: Problem, config: Config, target: GpuTarget, store: KernelStore) -> Estimated:
     seconds = problem.cycles(config, target) / target.clock
     if problem.operations > _LARGEST:
         return Estimated(str(config), seconds, None, "the simulator would take too long; try smaller sizes.")

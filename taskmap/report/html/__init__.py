@@ -7,6 +7,7 @@ Reading order:
     graph     a picture of each graph's kernels
     layers    the layered drawing of an acyclic graph
     plot      the roofline plot
+    trees     the tree of a strategy beside the kernel's text
     kernels   a section for each kernel
     mapping   pictures of task mappings
 

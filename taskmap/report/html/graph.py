@@ -69,10 +69,10 @@ def _node(name: str, at: Point, step: GroupReport | ExternReport | None, values:
     if isinstance(step, ExternReport):
         kind, what, place, number = "extern", step.target, str(step), f"e{step.graph}-{step.node}"
     else:
-        kind, what, place, number = step.kind, step.title, ", ".join(step.operators), f"g{step.number}"
-    heat = 0.0 if step.share is None else min(1.0, step.share * 4)
+        kind, what, place, number = step.kind, step.title, ", ".join(step.roles.computed), f"g{step.number}"
+    heat = 0.0 if step.time.share is None else min(1.0, step.time.share * 4)
     label = f"{number.lstrip('g')}  " if isinstance(step, GroupReport) else ""
-    times = " · ".join(t for t in (duration(step.seconds), percent(step.share)) if t)
+    times = " · ".join(t for t in (duration(step.time.seconds), percent(step.time.share)) if t)
     return (
         f'<a href="#{number}" class="node {kind}"><title>{esc(f"{what}: {place}. {times}")}</title>'
         f'<rect x="{x:.1f}" y="{y:.1f}" width="{_WIDTH}" height="{_HEIGHT}" rx="5"/>'

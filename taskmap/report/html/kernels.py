@@ -20,8 +20,8 @@ def sections(report: ReportData) -> str:
     """The groups that run at every call, in the order of their numbers, the externs, and the groups that run once."""
     kernels = {k.symbol: k for k in report.kernels}
     texts = _Texts()
-    often = [_section(g, report, kernels.get(g.symbol), texts) for g in report.groups if not g.once]
-    once = [_section(g, report, kernels.get(g.symbol), texts) for g in report.groups if g.once]
+    often = [_section(g, report, kernels.get(g.code.symbol), texts) for g in report.groups if not g.once]
+    once = [_section(g, report, kernels.get(g.code.symbol), texts) for g in report.groups if g.once]
     what = f"{count(len(once), 'kernel')} that depend only on parameters and run once"
     rest = f"<details><summary>{what}</summary>{''.join(once)}</details>" if once else ""
     return "".join([*often, *(_extern(e) for e in report.externs), rest])
@@ -60,50 +60,54 @@ class _Texts:
 
 
 def _section(g: GroupReport, report: ReportData, kernel: KernelReport | None, texts: _Texts) -> str:
-    share = percent(g.share)
-    times = " · ".join(t for t in (duration(g.seconds), share) if t)
+    share = percent(g.time.share)
+    times = " · ".join(t for t in (duration(g.time.seconds), share) if t)
     facts = list(_facts(g, report))
     facts += [("instructions", line) for line in (kernel.choices() if kernel is not None else ())]
     parts = [_table(facts), _lines(g), _refused(g.refused)]
     if kernel is not None:
         parts.append(_kernel(g, kernel, texts))
     return (
-        f'<details class="kernel" id="g{g.number}" data-find="{esc(", ".join(g.operators).lower())}"><summary>'
+        f'<details class="kernel" id="g{g.number}" data-find="{esc(", ".join(g.roles.computed).lower())}"><summary>'
         f'<span class="chip {esc(g.kind)}">{g.number}</span> <span class="what">{esc(g.title)}</span>'
         f'<span class="times">{esc(times)}</span></summary>{"".join(parts)}</details>'
     )
 
 
 def _facts(g: GroupReport, report: ReportData) -> Iterator[tuple[str, str]]:
-    parts = (("before it", g.prologue), ("anchor", (g.anchor,) if g.anchor else ()), ("after it", g.epilogue))
-    for label, names in (*parts, ("computes", g.fused), ("costs nothing", g.views)):
+    roles, work, time = g.roles, g.work, g.time
+    anchor = (roles.anchor,) if roles.anchor else ()
+    parts = (("before it", roles.prologue), ("anchor", anchor), ("after it", roles.epilogue))
+    for label, names in (*parts, ("computes", roles.fused), ("costs nothing", roles.views)):
         if names:
             yield label, ", ".join(names)
-    template, _, config = g.schedule.partition("(")
+    template, _, config = g.code.schedule.partition("(")
     yield "schedule", template
     if config:
         yield "config", config.removesuffix(")")
-    yield "reads", " · ".join(g.inputs)
-    yield "writes", " · ".join(g.outputs)
-    if g.operations is not None and g.bytes is not None:
-        yield "work", f"{scaled(g.operations, 'op')}, {scaled(g.bytes, 'B')}"
-    measured = [duration(g.seconds), f"fastest {duration(g.fastest)}" if g.fastest else "", percent(g.share)]
+    yield "reads", " · ".join(work.inputs)
+    yield "writes", " · ".join(work.outputs)
+    if work.operations is not None and work.bytes is not None:
+        yield "work", f"{scaled(work.operations, 'op')}, {scaled(work.bytes, 'B')}"
+    fastest = f"fastest {duration(time.fastest)}" if time.fastest else ""
+    measured = [duration(time.seconds), fastest, percent(time.share)]
     rates = (scaled(g.gflops and g.gflops * 1e9, "op/s"), scaled(g.gigabytes and g.gigabytes * 1e9, "B/s"))
-    calls = [] if g.calls == 1 or g.once else [f"{g.calls:g} calls"]
+    calls = [] if time.calls == 1 or g.once else [f"{time.calls:g} calls"]
     text = " · ".join(t for t in (*measured, *calls, *rates) if t)
     yield "in the simulator" if report.simulated else "measured", text or "did not run"
     least, reached = report.least(g), report.roofline(g)
-    if least is not None and report.peaks is not None and g.operations is not None and g.bytes is not None:
-        memory, unit = report.peaks.memory(g.bytes), report.peaks.unit(g.inputs, g.kind in ("contraction", "attention"))
-        bound = memory.name if g.bytes / memory.rate >= g.operations / unit.rate else unit.name
+    if least is not None and report.peaks is not None and work.operations is not None and work.bytes is not None:
+        memory = report.peaks.memory(work.bytes)
+        unit = report.peaks.unit(work.inputs, g.kind in ("contraction", "attention"))
+        bound = memory.name if work.bytes / memory.rate >= work.operations / unit.rate else unit.name
         share = f"{percent(reached)} reached; " if reached is not None else ""
         yield "roofline", f"{share}at least {duration(least)}, bound by {bound}"
     counted = report.simulated_bound(g)
     if counted is not None:
         alone = ", ".join(f"{name} {duration(seconds)}" for name, seconds in counted.resources if seconds)
         yield "counted", f"at least {duration(counted.seconds)} on {counted.gpu}, bound by {counted.bound} ({alone})"
-    if g.resources:
-        yield "takes", g.resources
+    if g.code.resources:
+        yield "takes", g.code.resources
     if g.once:
         yield "runs", "once, and again only when a frozen parameter changes"
 
@@ -157,7 +161,7 @@ def _kernel(g: GroupReport, kernel: KernelReport, texts: _Texts) -> str:
 
 
 def _extern(e: ExternReport) -> str:
-    times = " · ".join(t for t in (duration(e.seconds), percent(e.share)) if t)
+    times = " · ".join(t for t in (duration(e.time.seconds), percent(e.time.share)) if t)
     facts: Mapping[str, str] = {
         "operator": e.target,
         "why": e.reason,

@@ -15,7 +15,7 @@ from taskmap.report.html.graph import graph_svg
 from taskmap.report.html.kernels import sections
 from taskmap.report.html.plot import roofline_svg
 from taskmap.report.html.text import clipped, count, duration, esc, percent, scaled
-from taskmap.report.records import GroupReport, ReportData
+from taskmap.report.records import GroupReport, ReportData, StepTime
 
 _MOST_OPERATORS = 90
 
@@ -44,7 +44,7 @@ def _part(name: str) -> str:
 def _head(report: ReportData) -> str:
     often = [g for g in report.groups if not g.once]
     native = sum(n.native and not n.once and n.role != "folded" for n in report.nodes)
-    least = [report.least(g) for g in often if g.seconds]
+    least = [report.least(g) for g in often if g.time.seconds]
     known = [t for t in least if t is not None]
     where = " in the simulator" if report.simulated else ""
     tiles = [
@@ -53,8 +53,8 @@ def _head(report: ReportData) -> str:
         (str(len(report.externs) + len(report.host)), f"operators run by {_runners(report)}"),
     ]
     if known and len(known) == len(least) and report.seconds and not report.simulated:
-        took = sum((g.seconds or 0.0) * g.calls for g in often)
-        total = sum((report.least(g) or 0.0) * g.calls for g in often)
+        took = sum((g.time.seconds or 0.0) * g.time.calls for g in often)
+        total = sum((report.least(g) or 0.0) * g.time.calls for g in often)
         tiles.append((percent(total / took), "of the roofline, all kernels together"))
     shown = "".join(f"<div><b>{esc(value)}</b><span>{esc(what)}</span></div>" for value, what in tiles)
     simulated = '<p class="note">The kernels ran in the simulator, on the CPU: their times say nothing about a GPU.</p>'
@@ -135,7 +135,7 @@ def _table(report: ReportData) -> str:
         _cells(
             "extern", f'<a href="#e{e.graph}-{e.node}">{esc(e.runner)}</a>', 1e9,
             [(esc(clipped(e.target, _MOST_OPERATORS)), None), (esc(clipped(str(e.line), 80)), None), ("", None),
-             (duration(e.seconds), e.seconds), (percent(e.share), e.share), ("", 0.0), ("", 0.0), ("", 0.0), ("", 0.0)],
+             *_times(e.time), ("", 0.0), ("", 0.0), ("", 0.0), ("", 0.0)],
         )
         for e in report.externs
     )  # fmt: skip
@@ -148,15 +148,19 @@ def _table(report: ReportData) -> str:
 
 def _row(g: GroupReport, report: ReportData) -> str:
     reached, least = report.roofline(g), report.least(g)
-    above = None if reached is None or least is None or g.seconds is None else max(0.0, g.seconds - least)
+    above = None if reached is None or least is None or g.time.seconds is None else max(0.0, g.time.seconds - least)
     return _cells(
         g.kind, f'<a href="#g{g.number}">{g.number}</a>', g.number,
-        [(esc(clipped(", ".join(g.operators), _MOST_OPERATORS)), None), (esc(clipped(str(g.line), 80)), None),
-         (esc(g.schedule.partition("(")[0]), None), (duration(g.seconds), g.seconds), (percent(g.share), g.share),
+        [(esc(clipped(", ".join(g.roles.computed), _MOST_OPERATORS)), None), (esc(clipped(str(g.line), 80)), None),
+         (esc(g.code.schedule.partition("(")[0]), None), *_times(g.time),
          (scaled(g.gflops and g.gflops * 1e9, ""), g.gflops),
          (scaled(g.gigabytes and g.gigabytes * 1e9, ""), g.gigabytes),
          (percent(reached), reached), (duration(above), above)],
     )  # fmt: skip
+
+
+def _times(time: StepTime) -> tuple[tuple[str, float | None], ...]:
+    return (duration(time.seconds), time.seconds), (percent(time.share), time.share)
 
 
 def _cells(kind: str, first: str, number: float, cells: list[tuple[str, float | None]]) -> str:

@@ -80,15 +80,15 @@ def roofline_svg(report: ReportData) -> str:
 
 def _dots(report: ReportData) -> Iterator[_Dot]:
     """A dot for each kernel with operations, the busiest first, so that small ones are drawn on top of large ones."""
-    for g in sorted(report.groups, key=lambda g: -(g.share or 0.0)):
-        if g.once or not g.operations or not g.bytes:
+    for g in sorted(report.groups, key=lambda g: -(g.time.share or 0.0)):
+        if g.once or not g.work.operations or not g.work.bytes:
             continue
         bound = report.simulated_bound(g)
-        seconds = report.least(g) if report.simulated else g.seconds
+        seconds = report.least(g) if report.simulated else g.time.seconds
         if bound is not None and seconds is not None:
             seconds = max(seconds, bound.seconds)
         if seconds:
-            yield _Dot(g, g.operations / g.bytes, g.operations / seconds)
+            yield _Dot(g, g.work.operations / g.work.bytes, g.work.operations / seconds)
 
 
 def _axes(dots: Sequence[_Dot], peaks: Peaks) -> _Axes:
@@ -150,14 +150,14 @@ def _roofs(axes: _Axes, peaks: Peaks) -> Iterator[str]:
 def _point(dot: _Dot, axes: _Axes, report: ReportData) -> str:
     g = dot.group
     x, y = axes.at(dot.intensity, max(dot.rate, 10.0**axes.y0))
-    radius = 3.5 + 11 * math.sqrt(g.share or 0.0)
+    radius = 3.5 + 11 * math.sqrt(g.time.share or 0.0)
     reached = report.roofline(g)
     said = [f"kernel {g.number}: {g.title}", f"{dot.intensity:.3g} operations per byte"]
     bound = report.simulated_bound(g)
     if report.simulated:
-        said.append(f"at most {scaled(dot.rate, 'op/s')}, in {duration((g.operations or 0) / dot.rate)}")
+        said.append(f"at most {scaled(dot.rate, 'op/s')}, in {duration((g.work.operations or 0) / dot.rate)}")
     else:
-        said += [duration(g.seconds), scaled(dot.rate, "op/s"), f"{percent(reached)} of the roofline"]
+        said += [duration(g.time.seconds), scaled(dot.rate, "op/s"), f"{percent(reached)} of the roofline"]
     kind = f"{g.kind} ceiling" if report.simulated and bound is None else g.kind
     return (
         f'<a href="#g{g.number}"><circle class="point {kind}" cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}">'
@@ -172,5 +172,5 @@ def _labels(dots: Sequence[_Dot], axes: _Axes) -> Iterator[str]:
         x, y = axes.at(dot.intensity, max(dot.rate, 10.0**axes.y0))
         if all(abs(x - a) > 26 or abs(y - b) > 12 for a, b in taken):
             taken.append((x, y))
-            offset = 5 + 11 * math.sqrt(dot.group.share or 0.0)
+            offset = 5 + 11 * math.sqrt(dot.group.time.share or 0.0)
             yield f'<text x="{x + offset:.1f}" y="{y + 4:.1f}">{dot.group.number}</text>'

@@ -125,8 +125,8 @@ def test_partition_of_few_kernels_and_of_many_preludes() -> None:
 
 def test_kernels_that_run_once_have_units_and_flags_of_their_own() -> None:
     usual, once, toolchain = scale_kernel(3), scale_kernel(2).running_once(), find_toolchain()
-    assert (usual.runs_once, once.runs_once) == (False, True)
-    assert sorted(unit.runs_once for unit in partition([usual, once], 1)) == [False, True]
+    assert (usual.kind.once, once.kind.once) == (False, True)
+    assert sorted(unit.kind.once for unit in partition([usual, once], 1)) == [False, True]
     flags = [stored_kernel(source, toolchain).parts["flags"] for source in (usual, once, scale_kernel(2))]
     assert flags[0] == flags[2] != flags[1]
     loaded = compile_kernels([usual, once, scale_kernel(2)], toolchain, KernelStore(), Counters())

@@ -58,7 +58,7 @@ def test_cores_caches_and_names(tmp_path: Path) -> None:
     }
     host = detect_host(*machine(tmp_path, AVX512, caches))
     assert (host.l1d, host.l2, host.l3) == (48 << 10, 2 << 20, 36608 << 10)
-    assert (host.vendor, host.model) == ("GenuineIntel", "A CPU: fast")
+    assert host.model == "A CPU: fast"
     assert (host.logical_cpus, host.physical_cores) == (len(os.sched_getaffinity(0)), 1)
     target = host.target("avx2")
     assert (str(target), target.vector_bytes, target.l2) == ("cpu:avx2", 32, 2 << 20)
@@ -66,7 +66,7 @@ def test_cores_caches_and_names(tmp_path: Path) -> None:
 
 def test_a_machine_that_tells_nothing(tmp_path: Path) -> None:
     host = detect_host(tmp_path / "none", tmp_path / "none")
-    assert (host.isa, host.vendor, host.model) == ("generic", "unknown", "unknown")
+    assert (host.isa, host.model) == ("generic", "unknown")
     assert host.physical_cores == host.logical_cpus >= 1
     assert host.l1d > 0
     assert host.l2 > 0

@@ -77,7 +77,7 @@ def test_assembly_gives_the_bits_of_c(isa: str) -> None:
     for task, (kernel, _), (source, address), (other, its) in zip(tasks, kernels, assembled, plain, strict=True):
         assert "vfmadd231ps" in source.text, kernel.note
         assert "vfmadd231ps" not in other.text
-        assert source.is_spelled_out
+        assert source.kind.spelled_out
         arrays = inputs(task)
         (got,), (same,) = call_kernel(kernel, source, address, arrays, {}), call_kernel(kernel, other, its, arrays, {})
         np.testing.assert_array_equal(got, same)

@@ -130,7 +130,7 @@ def test_isa_chooses_flags_and_is_checked(monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(InvalidOptionError):
         find_toolchain(isa="avx9")
 
-    old = HostInfo("x86_64", "a", "Old CPU", "generic", 1, 1, 1, 1, 0)
+    old = HostInfo("x86_64", "Old CPU", "generic", 1, 1, 1, 1, 0)
     monkeypatch.setattr("taskmap.backend.cpu.toolchain.detect_host", lambda: old)
     with pytest.raises(UnsupportedError, match="cannot compile for avx2") as error:
         find_toolchain(isa="avx2")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from taskmap.graph.analysis.placement import Placement, row_major
+from taskmap.graph.analysis.placement import Placement
 from taskmap.graph.fusion.tasks import build_task
 from taskmap.graph.nodes import InputNode
 from taskmap.graph.passes.pack_classes import SizeClass, pack_class
 from taskmap.graph.passes.weight_packing import PackOrder, pack
 from taskmap.ir.analysis.key import task_key
 from taskmap.ir.interp.definitions import size_of
+from taskmap.ir.lower.flatten import row_major_strides
 from taskmap.ir.task import Task
 from taskmap.ir.types import DType, f16, f32, f64
 from tests.schedules.running import Case, expected, run_cases
@@ -42,7 +43,7 @@ def pack_task(
 ) -> Task:
     weight = InputNode((), shape, dtype)
     node = pack(weight, PackOrder(axis, others, columns, width))
-    places = {n: Placement(n, tuple(row_major(n.shape)), 0) for n in (weight, node)}
+    places = {n: Placement(n, tuple(row_major_strides(n.shape)), 0) for n in (weight, node)}
     return build_task("pack", [node], [weight], [node], places, None)
 
 
@@ -97,5 +98,8 @@ def test_only_dense_weights_have_a_class() -> None:
     weight = InputNode((), (48, 24), f32)
     node = pack(weight, PackOrder(0, (1,), 48, 16))
     for strides, offset in [((1, 48), 0), ((25, 1), 0), ((24, 1), 3)]:
-        places = {weight: Placement(weight, strides, offset), node: Placement(node, tuple(row_major(node.shape)), 0)}
+        places = {
+            weight: Placement(weight, strides, offset),
+            node: Placement(node, tuple(row_major_strides(node.shape)), 0),
+        }
         assert pack_class(build_task("pack", [node], [weight], [node], places, None)) is None

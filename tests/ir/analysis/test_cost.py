@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskmap.graph.analysis.placement import Placement, row_major
+from taskmap.graph.analysis.placement import Placement
 from taskmap.graph.build import define
 from taskmap.graph.fusion.tasks import build_task
 from taskmap.graph.nodes import InputNode, Node, topological
@@ -20,6 +20,7 @@ from taskmap.graph.ops.views import expand, permute, slice_
 from taskmap.ir.analysis.cost import buffer_bytes, bytes_moved, known_size, operations, stage_operations
 from taskmap.ir.construct import call, cast, index, reduce, select
 from taskmap.ir.errors import InputError
+from taskmap.ir.lower.flatten import row_major_strides
 from taskmap.ir.nodes import Buffer, Dim, Var
 from taskmap.ir.task import Task
 from taskmap.ir.types import DType, f16, f32, i64
@@ -35,7 +36,7 @@ def task(node: Node) -> Task:
     """One task that computes the node from its inputs."""
     nodes = topological([node])
     inputs = [n for n in nodes if isinstance(n, InputNode)]
-    placements = {n: Placement(n, row_major(n.shape)) for n in (*inputs, node)}
+    placements = {n: Placement(n, row_major_strides(n.shape)) for n in (*inputs, node)}
     return build_task("t", [n for n in nodes if n.is_compute], inputs, [node], placements, None)
 
 

@@ -189,7 +189,7 @@ def _flags(entry: Instruction) -> tuple[str, ...]:
     toolchain = find_toolchain(isa="generic")
     isa = target_of(entry).isa
     own = {"avx2": ("-mavx2", "-mfma"), "avx512": ("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mfma")}[isa]
-    more = [f for f in toolchain.compile_flags(False, features=source_of(entry, 8).features) if f.startswith("-mavx")]
+    more = [f for f in toolchain.compile_flags(source_of(entry, 8).kind) if f.startswith("-mavx")]
     assert more
     return (*own, *more)
 

@@ -18,9 +18,10 @@ from taskmap.ir.lower.pipeline import lower
 from taskmap.ir.nodes import Buffer, GpuLaunch, Intrinsic, Kernel, Scope, Var
 from taskmap.ir.printer import print_kernel
 from taskmap.ir.types import f32, i32
+from taskmap.ir.util.codec import parsed
 from taskmap.ir.verify.rules import RULES, flaws, verify
 from taskmap.ir.workers import BLOCKS, THREAD
-from taskmap.targets.source_record import record_of, source_from
+from taskmap.targets.source_record import SOURCE
 
 BLOCK_COUNT = 5
 
@@ -88,7 +89,7 @@ def test_it_is_part_of_the_text_the_symbol_and_the_record() -> None:
     workspace = (*kernel.launch.workspace, Buffer("more", f32, (4,)))
     larger = generate(lower(kernel.launched(workspace=workspace)))
     assert larger.symbol != source.symbol
-    assert source_from(json.loads(json.dumps(record_of(source)))) == source
+    assert SOURCE.read(parsed(json.dumps(SOURCE.write(source)))) == source
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,7 @@ def test_without_the_feature_there_is_no_such_product() -> None:
     assert packed_together(bf16, bf16, plain) == 1
     kernel = schedule(product(16, 48, 32, 48), plain)
     assert "by=" not in kernel.note
-    assert generate(lower(kernel, target=plain), plain.vector_bytes).features == ()
+    assert generate(lower(kernel, target=plain), plain.vector_bytes).kind.features == ()
 
 
 @pytest.mark.skipif(not detect_host().supports("avx512"), reason="the toolchain compiles for this CPU")

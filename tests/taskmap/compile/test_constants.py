@@ -106,7 +106,7 @@ def test_an_unchanged_parameter_is_prepared_once() -> None:
 def test_kernels_of_constants_alone_are_compiled_as_ones_that_run_once() -> None:
     with torch.no_grad():
         report = taskmap.explain(Scaled().eval(), X)
-    groups = {g.symbol.endswith("_once"): g.once for g in report.groups}
+    groups = {g.code.symbol.endswith("_once"): g.once for g in report.groups}
     assert groups == {True: True, False: False}
 
 

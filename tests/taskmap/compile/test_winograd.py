@@ -36,7 +36,7 @@ def block() -> nn.Module:
 
 
 def schedules(report: taskmap.Report) -> list[str]:
-    return [g.schedule for g in report.groups if g.anchor and not g.once]
+    return [g.code.schedule for g in report.groups if g.roles.anchor and not g.once]
 
 
 def check(got: torch.Tensor, module: nn.Module, x: torch.Tensor) -> None:
@@ -50,7 +50,7 @@ def test_values_and_algorithm(block: nn.Module) -> None:
     x = torch.randn(1, 64, 28, 30)
     report = taskmap.explain(block, x)
     assert [s.split("(")[0] for s in schedules(report)] == ["cpu.winograd"] * 2
-    reasons = [g.why for g in report.groups if g.why]
+    reasons = [g.code.why for g in report.groups if g.code.why]
     assert len(reasons) == 2
     assert all("million cycles by the cost model: direct " in why for why in reasons)
     assert reasons[0].partition(":")[0] in str(report)
@@ -81,7 +81,7 @@ def test_weights_that_are_not_constant_are_convolved_directly(block: nn.Module) 
     with torch.no_grad():
         report = taskmap.explain(block, x, options={"freeze": False})
     assert [s.split("(")[0] for s in schedules(report)] == ["cpu.convolution"] * 2
-    assert {g.why for g in report.groups if g.why} == {"direct: its weights may change from call to call"}
+    assert {g.code.why for g in report.groups if g.code.why} == {"direct: its weights may change from call to call"}
 
 
 @torch.no_grad()

@@ -78,7 +78,7 @@ def check(computed: Model, inputs: Sequence[torch.Tensor], target: str, strategy
 @torch.no_grad()
 def test_reports_name_the_strategy() -> None:
     report = taskmap.explain(Layer().eval(), torch.randn(5, 33), options={"strategies": [cpu_outer_product]})
-    assert [g.schedule for g in report.groups] == ["strategy cpu_outer_product"]
+    assert [g.code.schedule for g in report.groups] == ["strategy cpu_outer_product"]
     assert "strategy cpu_outer_product" in str(report)
 
 

@@ -61,10 +61,10 @@ def accounted_for(report: Report) -> None:
         groups = [g for g in report.groups if g.graph == graph.number]
         externs = [e.node for e in report.externs if e.graph == graph.number]
         items = [n.node for n in report.nodes if n.graph == graph.number and n.role == "item"]
-        written = {root for g in groups for root in g.writes}
+        written = {root for g in groups for root in g.work.writes}
         assert {o for o in graph.outputs if o is not None} <= written | {*graph.inputs, *externs, *items}
         for group in groups:
-            assert set(group.reads) <= written | {*graph.inputs, *externs, *items}
+            assert set(group.work.reads) <= written | {*graph.inputs, *externs, *items}
         assert graph.seconds is None or graph.seconds > 0
     for node in report.nodes:
         assert (node.role == "extern") == any((e.graph, e.node) == (node.graph, node.node) for e in report.externs)
@@ -76,19 +76,19 @@ def accounted_for(report: Report) -> None:
             assert node.reason
     for group in report.groups:
         inside = [n for n in report.nodes if group.number in n.groups]
-        assert sum(n.role == "anchor" for n in inside) == (group.anchor != "")
+        assert sum(n.role == "anchor" for n in inside) == (group.roles.anchor != "")
         listed = (
-            *group.prologue,
-            *group.epilogue,
-            *group.fused,
-            *group.views,
-            *([group.anchor] if group.anchor else ()),
+            *group.roles.prologue,
+            *group.roles.epilogue,
+            *group.roles.fused,
+            *group.roles.views,
+            *([group.roles.anchor] if group.roles.anchor else ()),
         )
         assert len(inside) == len(listed)
-        assert group.schedule.startswith("cpu.")
-        assert group.bytes is None or group.bytes > 0
-        assert group.seconds is None or 0 < (group.fastest or 0) <= group.seconds
-    shares = [*(g.share for g in report.groups), *(e.share for e in report.externs)]
+        assert group.code.schedule.startswith("cpu.")
+        assert group.work.bytes is None or group.work.bytes > 0
+        assert group.time.seconds is None or 0 < (group.time.fastest or 0) <= group.time.seconds
+    shares = [*(g.time.share for g in report.groups), *(e.time.share for e in report.externs)]
     measured = [share for share in shares if share is not None]
     assert not measured or abs(sum(measured) - 1) < 1e-9
     for text in (str(report), report.table()):
@@ -109,24 +109,24 @@ def test_a_residual_block(golden: Callable[[str, str], None]) -> None:
     report = explained(*block(), options={"winograd": False})  # which computes less than the definition
     assert report.externs == ()
     assert [g.kind for g in report.graphs] == ["inference"]
-    first, second = [g for g in report.groups if g.anchor.startswith("convolution")]
-    assert first.anchor == "convolution 3×3, 16→16, 12×12"
-    assert first.epilogue == ("add (batch_norm)", "relu")
-    assert second.epilogue == ("add (batch_norm)", "add", "relu")
+    first, second = [g for g in report.groups if g.roles.anchor.startswith("convolution")]
+    assert first.roles.anchor == "convolution 3×3, 16→16, 12×12"
+    assert first.roles.epilogue == ("add (batch_norm)", "relu")
+    assert second.roles.epilogue == ("add (batch_norm)", "add", "relu")
     assert first.line.file == __file__
     assert first.line.text == "y = functional.relu(self.bn1(self.conv1(x)))"
     assert [line.text for line in second.lines] == ["y = functional.relu(self.bn2(self.conv2(y)) + x)"]
     products = 2 * (16 * 12 * 12) * (16 * 3 * 3)
-    assert first.operations == products + 3 * (16 * 12 * 12)  # an addition, a comparison, a choice
-    assert second.operations == products + 4 * (16 * 12 * 12)
-    assert first.bytes
-    assert second.bytes == first.bytes + 4 * 16 * 12 * 12  # the shortcut
+    assert first.work.operations == products + 3 * (16 * 12 * 12)  # an addition, a comparison, a choice
+    assert second.work.operations == products + 4 * (16 * 12 * 12)
+    assert first.work.bytes
+    assert second.work.bytes == first.work.bytes + 4 * 16 * 12 * 12  # the shortcut
     (refused,) = [r for r in first.refused if r.operator == "convolution"]
     assert "in memory" in refused.reason
     assert report.nodes[[n.node for n in report.nodes].index(refused.node)].groups == (second.number,)
     once = [g for g in report.groups if g.once]
     assert once
-    assert all(g.share is None and g.seconds for g in once)
+    assert all(g.time.share is None and g.time.seconds for g in once)
     assert all(n.once for n in report.nodes if n.groups and n.groups[0] in {g.number for g in once})
     golden("explain_block.txt", masked(report.table()))
 
@@ -137,9 +137,9 @@ def test_models(name: str) -> None:
     report = explained(module, *args, **kwargs)
     assert report.externs == ()
     assert all(n.native for n in report.nodes)
-    anchors = {g.kind for g in report.groups if g.anchor}
+    anchors = {g.kind for g in report.groups if g.roles.anchor}
     assert anchors == ({"contraction", "attention"} if name == "bert_base" else {"contraction"})
-    assert all(g.seconds for g in report.groups)
+    assert all(g.time.seconds for g in report.groups)
 
 
 def test_operators_that_pytorch_runs() -> None:
@@ -154,7 +154,7 @@ def test_operators_that_pytorch_runs() -> None:
     assert extern.line.text == "u, s, _ = torch.linalg.svd(x @ x.t() + 1)"
     assert extern.reason == "no taskmap operator"
     assert extern.inputs == ("f32[6, 6]",)
-    assert extern.seconds
+    assert extern.time.seconds
     assert {n.role for n in report.nodes} >= {"extern", "item", "anchor"}
     assert "no taskmap operator; ran through PyTorch (" in str(report)
     assert re.search(r"^extern .* aten._linalg_svd.default +PyTorch", report.table(), re.MULTILINE)
@@ -169,7 +169,7 @@ def test_graph_breaks() -> None:
 
     report = explained(f, torch.randn(8))
     assert [(g.kind, g.calls) for g in report.graphs] == [("inference", 1)] * 2
-    assert [g.fused for g in report.groups] == [("mul", "sin"), ("exp", "add")]
+    assert [g.roles.fused for g in report.groups] == [("mul", "sin"), ("exp", "add")]
     assert [g.graph for g in report.groups] == [0, 1]
     assert "graph 1" in str(report)
 
@@ -186,9 +186,9 @@ def test_a_graph_that_runs_several_times() -> None:
 
     report = explained(f, torch.randn(8))
     (group,) = report.groups
-    assert (group.calls, group.share) == (3, 1)
+    assert (group.time.calls, group.time.share) == (3, 1)
     assert "3 calls" in str(report)
-    assert report.seconds == 3 * (group.seconds or 0)
+    assert report.seconds == 3 * (group.time.seconds or 0)
 
 
 def test_marked_dimensions_are_reported_with_the_sizes_of_the_call() -> None:
@@ -197,9 +197,9 @@ def test_marked_dimensions_are_reported_with_the_sizes_of_the_call() -> None:
     linear = nn.Linear(4, 8)
     report = explained(linear, x)
     (group,) = [g for g in report.groups if not g.once]
-    assert group.inputs[0] == "f32[n0, 4]"
-    assert group.anchor == "mm n0×4 · 4×8"
-    assert group.operations == 2 * 10 * 4 * 8 + 10 * 8
+    assert group.work.inputs[0] == "f32[n0, 4]"
+    assert group.roles.anchor == "mm n0×4 · 4×8"
+    assert group.work.operations == 2 * 10 * 4 * 8 + 10 * 8
 
 
 def test_a_graph_that_runs_through_pytorch() -> None:
@@ -280,13 +280,13 @@ def test_explaining_what_is_compiled_already() -> None:
         assert since(before).graphs == 1
         assert_like(run(x), want)
         assert since(before).graphs == 1
-    assert any(g.anchor.startswith("convolution") for g in report.groups)
+    assert any(g.roles.anchor.startswith("convolution") for g in report.groups)
 
 
 def test_the_kernels_are_those_of_torch_compile() -> None:
     model, x = block()
     report = explained(model, x)
-    kernels = len({g.symbol for g in report.groups})
+    kernels = len({g.code.symbol for g in report.groups})
     before = taskmap.metrics()
     with torch.no_grad():
         compiled(model)(x)

@@ -36,12 +36,16 @@ from taskmap.report.records import (
     ExternReport,
     Flow,
     GraphReport,
+    GroupCode,
     GroupReport,
+    GroupWork,
     KernelReport,
     Line,
     NodeReport,
+    OperatorRoles,
     Picture,
     Refusal,
+    StepTime,
 )
 from taskmap.report.roofline import Ceiling, Peaks, gpu_peaks
 
@@ -148,8 +152,8 @@ def test_a_page_has_everything(report: Report) -> None:
     assert {f"g{g.number}" for g in report.groups} | {f"e{e.graph}-{e.node}" for e in report.externs} <= set(page.ids)
     said = " ".join(data for _, data in page.text)
     for group in report.groups:
-        assert group.symbol in said
-        assert group.schedule.partition("(")[0] in said
+        assert group.code.symbol in said
+        assert group.code.schedule.partition("(")[0] in said
         for refused in group.refused:
             assert refused.reason in said
     for kernel in report.kernels:
@@ -173,7 +177,7 @@ def test_every_kernel_is_in_the_graph_and_under_the_roofline(report: Report) -> 
     nodes = {a.get("href") for a in pictures["graph"] if a.tag == "a"}
     assert nodes == {f"#g{g.number}" for g in often} | {f"#e{e.graph}-{e.node}" for e in report.externs}
     points = {a.get("href") for a in pictures["roofline"].iter() if a.tag.endswith("}a")}
-    assert points == {f"#g{g.number}" for g in often if g.operations}
+    assert points == {f"#g{g.number}" for g in often if g.work.operations}
 
 
 def test_the_parts_are_packaged() -> None:
@@ -270,6 +274,10 @@ def test_json_has_peaks_and_shares(report: Report) -> None:
     assert found["peaks"]["memories"]
     assert [k["symbol"] for k in found["kernels"]] == [k.symbol for k in report.kernels]
     assert all("text" not in k for k in found["kernels"])
+    assert all(
+        {"anchor", "views", "schedule", "why", "inputs", "bytes", "seconds", "share", "gflops"} <= g.keys()
+        for g in found["groups"]
+    )
     shares = [g["roofline"] for g in found["groups"]]
     assert all(share is None or share > 0 for share in shares)
     assert any(shares)
@@ -294,17 +302,21 @@ def test_a_page_of_a_made_up_report_stays_as_it_is(golden: Callable[[str, str], 
 def made_up() -> Report:
     """A matrix product with a prologue and an epilogue, a softmax, and an operator of PyTorch between them."""
     line = Line("net.py", 7, "y = relu(x @ w + b)")
+    mm = GroupCode("cpu.matmul(tile=8x2v, rows=64)", "tm_mm")
     product = GroupReport(
-        0, 0, "mm_add_relu", "contraction", line, (line,), "mm 64×32 · 32×16", ("cast",), ("add", "relu"), (), (),
-        "cpu.matmul(tile=8x2v, rows=64)", "tm_mm", ("f32[64, 32]",), ("f32[64, 16]",), (0,), (3,), 14336, 67584, 1e-6,
-        9e-7, 1.0, 0.5, False, (Refusal(5, "sum", Line(), "it needs whole rows"),),
+        0, 0, "mm_add_relu", "contraction", line, (line,),
+        OperatorRoles("mm 64×32 · 32×16", ("cast",), ("add", "relu")),
+        mm,
+        GroupWork(("f32[64, 32]",), ("f32[64, 16]",), (0,), (3,), 14336, 67584),
+        StepTime(1e-6, 9e-7, 1.0, 0.5), False, (Refusal(5, "sum", Line(), "it needs whole rows"),),
     )  # fmt: skip
     softmax = replace(
-        product, number=1, name="softmax", kind="row", anchor="", prologue=(), epilogue=(), fused=("amax", "exp"),
-        schedule="cpu.rows(row=16)", symbol="tm_softmax", operations=4096, share=0.25, seconds=5e-7, refused=(),
+        product, number=1, name="softmax", kind="row", roles=OperatorRoles(fused=("amax", "exp")),
+        code=GroupCode("cpu.rows(row=16)", "tm_softmax"), work=replace(product.work, operations=4096),
+        time=replace(product.time, seconds=5e-7, share=0.25), refused=(),
     )  # fmt: skip
     extern = ExternReport(
-        0, 4, "aten.sort.stable", line, "no taskmap operator", ("f32[64, 16]",), 5e-7, 4e-7, 1.0, 0.25
+        0, 4, "aten.sort.stable", line, "no taskmap operator", ("f32[64, 16]",), StepTime(5e-7, 4e-7, 1.0, 0.25)
     )
     pairs = [("input 0.0", "group 0"), ("group 0", "extern 0.4"), ("extern 0.4", "group 1"), ("group 0", "group 1")]
     return Report(
@@ -312,8 +324,8 @@ def made_up() -> Report:
         (NodeReport(0, 3, "mm", "aten.mm", line, "f32[64, 16]", "anchor", (0,)),),
         (product, softmax), (extern,), "cpu:avx2", 2, 15, "net.py",
         (
-            KernelReport("tm_mm", "C", product.schedule, "void tm_mm(f32 *out)\n{\n  out[0] = 1.0f;\n}\n", draw=mapped),
-            KernelReport("tm_softmax", "C", softmax.schedule, "void tm_softmax(f32 *out);\n"),
+            KernelReport("tm_mm", "C", mm.schedule, "void tm_mm(f32 *out)\n{\n  out[0] = 1.0f;\n}\n", draw=mapped),
+            KernelReport("tm_softmax", "C", softmax.code.schedule, "void tm_softmax(f32 *out);\n"),
         ),
         tuple(Flow(a, b, "f32[64, 16]") for a, b in (*pairs, ("group 1", "results 0"))),
         Peaks((Ceiling("L2", 1e11, 1 << 20), Ceiling("memory", 2e10)), (Ceiling("f32", 1e11),), "made up"),

@@ -36,7 +36,7 @@ def test_a_report_for_the_simulator_has_the_bounds_of_its_kernels() -> None:
         assert bound is not None
         assert bound.gpu == "H100"
         assert bound.seconds == max(seconds for _, seconds in bound.resources)
-        assert dict(bound.resources)["DRAM"] * 3350e9 == pytest.approx(group.bytes)
+        assert dict(bound.resources)["DRAM"] * 3350e9 == pytest.approx(group.work.bytes)
     assert "counted   at least " in str(report)
     assert "on H100, bound by " in report.html()
     assert all(k["simulated"]["seconds"] > 0 for k in report.to_dict()["kernels"])

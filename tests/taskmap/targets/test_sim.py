@@ -177,12 +177,12 @@ def test_explain_and_dump(tmp_path: Path) -> None:
         report = taskmap.explain(model, torch.randn(37, 64), options={**SIM, "dump_dir": tmp_path, "gpu": "sm_90a"})
     (group,) = report.groups
     assert report.target == "cuda:sm_90a"
-    assert "cuda." in group.schedule
-    assert "registers" in group.resources
-    assert group.resources in str(report).replace("\n", " ") or "registers" in str(report)
+    assert "cuda." in group.code.schedule
+    assert "registers" in group.code.resources
+    assert group.code.resources in str(report).replace("\n", " ") or "registers" in str(report)
     (source,) = tmp_path.rglob("*.cu")
     assert "__global__ void __launch_bounds__" in source.read_text()
-    assert group.symbol in source.name
+    assert group.code.symbol in source.name
     (resources,) = tmp_path.rglob("*resources.txt")
     assert "registers" in resources.read_text()
 

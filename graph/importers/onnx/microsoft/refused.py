@@ -5,7 +5,7 @@ from __future__ import annotations
 from taskmap.graph.importers.onnx.contract import MICROSOFT, REFUSED
 
 _REASONS = {
-    "it generates text by a loop of its own; export the model that it calls": (
+    "it generates text in a loop; export the model that it calls instead": (
         "BeamSearch", "GreedySearch", "Sampling", "WhisperBeamSearch",
     ),
     "ONNX Runtime itself runs it on GPUs only": (

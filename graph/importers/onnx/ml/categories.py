@@ -81,9 +81,9 @@ def _positions(keys: Array, a: Array) -> Array:
 
 @lowering("OneHotEncoder", domain=DOMAIN)
 def _one_hot(call: OnnxCall) -> Node:
-    """A row of zeros for an element that is no category; a fraction equals none."""
+    """A row of zeros for an element outside the categories; a fraction equals no category."""
     if not call.attr("zeros", 1):
-        raise UnsupportedError("a refusal of elements that are no categories", why="the values decide")
+        raise UnsupportedError("an error for elements outside the categories", why="the values decide")
     words = call.elem(0) == STRING
     listed = call.required("cats_strings" if words else "cats_int64s")
     if not listed or len(set(listed)) != len(listed):

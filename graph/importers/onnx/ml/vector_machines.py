@@ -46,7 +46,7 @@ def _kernels(call: OnnxCall, x: Node, vectors: Array) -> Node:
     """The kernel of each row of ``x`` with each of ``vectors`` [count, columns]: [rows, count]."""
     kind = str(call.attr("kernel_type", "LINEAR"))
     if kind not in ("LINEAR", "POLY", "RBF", "SIGMOID"):
-        raise call.error(f"the kernel {kind} is none of the standard's")
+        raise call.error(f"the standard has no kernel {kind}")
     given = _floats(call, "kernel_params")
     if kind != "LINEAR" and len(given) != 3:
         raise call.error(f"kernel_params has {len(given)} entries, not 3")

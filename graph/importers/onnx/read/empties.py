@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from taskmap.graph.analysis.placement import row_major
 from taskmap.graph.extern import Slot
 from taskmap.graph.importers.onnx.read.elements import empty, from_torch, to_torch
 from taskmap.graph.importers.onnx.read.values import is_empty
 from taskmap.graph.nodes import ConstantNode, ExternNode, InputNode, Node, topological
 from taskmap.ir.construct import static_size
 from taskmap.ir.interp.definitions import evaluate
+from taskmap.ir.lower.flatten import row_major_strides
 
 
 class Empties:
@@ -63,4 +63,4 @@ def _interpreted(node: Node, inputs: tuple[Node, ...]) -> Node:
 
     slots = tuple(Slot(i) for i in range(len(inputs)))
     call: tuple[Any, Any, dict[str, Any], str] = (target, slots, {}, "an input has no elements")
-    return ExternNode(inputs, node.shape, node.dtype, *call, origin=node.origin, strides=row_major(node.shape))
+    return ExternNode(inputs, node.shape, node.dtype, *call, origin=node.origin, strides=row_major_strides(node.shape))

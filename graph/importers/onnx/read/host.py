@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from taskmap.graph.analysis.placement import row_major
 from taskmap.graph.extern import Slot
 from taskmap.graph.importers.onnx.read.assumptions import decides
 from taskmap.graph.importers.onnx.read.call import HostStep, OnnxCall
@@ -27,6 +26,7 @@ from taskmap.graph.importers.onnx.read.values import Tensor, constant_node, is_e
 from taskmap.graph.nodes import ExternNode, ItemNode, Node
 from taskmap.ir.construct import static_size
 from taskmap.ir.errors import IndexOutOfRangeError, InputError, TaskmapError
+from taskmap.ir.lower.flatten import row_major_strides
 from taskmap.ir.nodes import Dim
 from taskmap.ir.types import DType
 
@@ -71,13 +71,13 @@ def on_host(
     run: tuple[Any, Any, dict[str, Any], str, str] = (target, slots, {}, reason, "numpy")
     if len(outputs) == 1:
         ((elem, shape),) = outputs
-        strides = row_major(tuple(shape))
+        strides = row_major_strides(tuple(shape))
         node = ExternNode(nodes, tuple(shape), held_in(elem), *run, origin=origin, strides=strides)
         return [_tensor(elem, node)]
     whole = ExternNode(nodes, (), OPAQUE, *run, origin=origin)
     results: list[Tensor] = []
     for i, (elem, shape) in enumerate(outputs):
-        strides = row_major(tuple(shape))
+        strides = row_major_strides(tuple(shape))
         item = ItemNode((whole,), tuple(shape), held_in(elem), i, origin=origin, strides=strides)
         results.append(_tensor(elem, item))
     return results

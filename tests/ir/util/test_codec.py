@@ -8,7 +8,21 @@ from typing import Any
 
 import pytest
 
-from taskmap.util.codec import FLAG, TEXT, Json, many, matching, one_of, optional, record, row, text, whole
+from taskmap.ir.util.codec import (
+    FLAG,
+    TEXT,
+    Json,
+    many,
+    mapping,
+    matching,
+    one_of,
+    optional,
+    parsed,
+    record,
+    row,
+    text,
+    whole,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,3 +107,25 @@ def test_texts_have_a_length_and_whole_characters() -> None:
     for value in ("abcd", "\ud800"):
         with pytest.raises(ValueError, match="is not a text"):
             text(3).read(Json(value))
+
+
+def test_objects_with_any_fields() -> None:
+    sizes = mapping(whole(0, 9))
+    assert sizes.read(parsed(b'{"a": 1, "b": 2}')) == {"a": 1, "b": 2} == sizes.write({"a": 1, "b": 2})
+    with pytest.raises(ValueError, match=r"^the sizes\.b is not a whole number from 0 to below 9\.$"):
+        sizes.read(parsed('{"b": 9}', "the sizes"))
+    with pytest.raises(ValueError, match=r"^the sizes is not an object\.$"):
+        sizes.read(parsed("[]", "the sizes"))
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        ("{", "Expecting"),
+        ('{"a": 1, "a": 2}', "an object of the sizes has a field twice."),
+        ("[" * 100_000, "nested too deep"),
+    ],
+)
+def test_invalid_documents_are_refused(document: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        parsed(document, "the sizes")

@@ -85,19 +85,19 @@ class Json:
         return ValueError(f"{self.path} is not {wanted}.")
 
 
-def parsed(text: bytes) -> Json:
+def parsed(text: str | bytes, path: str = "the manifest") -> Json:
     """A document. Raises ValueError for invalid JSON, and for an object with a repeated field."""
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) != len(pairs):
+            raise ValueError(f"an object of {path} has a field twice.")
+        return found
+
     try:
-        return Json(json.loads(text, object_pairs_hook=_once))
+        return Json(json.loads(text, object_pairs_hook=once), path)
     except RecursionError as error:
-        raise ValueError("the manifest is nested too deep.") from error
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("an object of the manifest has a field twice.")
-    return found
+        raise ValueError(f"{path} is nested too deep.") from error
 
 
 def _lone(text: str) -> bool:
@@ -182,6 +182,17 @@ def many(item: Codec[T]) -> Codec[tuple[T, ...]]:
     """A list of any length."""
     write = list if item.write is _itself else lambda values: [item.write(v) for v in values]
     return Codec(write, lambda j: j.each(item.read))
+
+
+def mapping(item: Codec[T]) -> Codec[dict[str, T]]:
+    """An object with any fields."""
+
+    def read(j: Json) -> dict[str, T]:
+        if not isinstance(j.value, dict):
+            raise j.wrong("an object")
+        return {name: item.read(j.field(name)) for name in j.value}
+
+    return Codec(lambda values: {name: item.write(v) for name, v in values.items()}, read)
 
 
 def optional(codec: Codec[T]) -> Codec[T | None]:
