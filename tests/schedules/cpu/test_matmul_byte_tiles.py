@@ -213,7 +213,6 @@ def test_sums_of_another_type_do_not_reach_the_unit() -> None:
     assert "tdp" not in schedule(task, REAL).note
 
 
-@pytest.mark.skipif(not HOST.supports("avx512"), reason="the toolchain compiles for this CPU")
 def test_the_hot_loop_is_products_of_tiles_without_spills(tmp_path: Path) -> None:
     loop = hot_loop(schedule(product(512, 512, 512), REAL), REAL, "tdpbssd", tmp_path)
     counts = {name: sum(name in line for line in loop) for name in ("tdpbssd", "tileloadd", "tilestored", "tilezero")}
@@ -223,7 +222,6 @@ def test_the_hot_loop_is_products_of_tiles_without_spills(tmp_path: Path) -> Non
     assert not [line for line in loop if re.search(r"%rsp|%rbp|\bcall", line)]
 
 
-@pytest.mark.skipif(not HOST.supports("avx512"), reason="the toolchain compiles for this CPU")
 def test_fours_of_rows_are_zipped_by_one_shuffle_for_each_register(tmp_path: Path) -> None:
     """And not widened and shifted."""
     loop = hot_loop(schedule(product(64, 128, 512, packed=False), REAL), REAL, "vpunpck", tmp_path)

@@ -130,7 +130,6 @@ def test_bytes_of_any_sign_are_packed_in_fours() -> None:
     assert packed_together(i32, i32, WIDE) == packed_together(u8, i32, WIDE) == 1
 
 
-@pytest.mark.skipif(not HOST.supports("avx512"), reason="the toolchain compiles for this CPU")
 def test_the_hot_loop_is_dot_products_without_spills(tmp_path: Path) -> None:
     width = packed_width(512, 512, i32, WIDE)
     kernel = schedule(product(512, 512, 512, width), WIDE)

@@ -121,7 +121,6 @@ def test_without_the_feature_there_is_no_such_product() -> None:
     assert generate(lower(kernel, target=plain), plain.vector_bytes).kind.features == ()
 
 
-@pytest.mark.skipif(not detect_host().supports("avx512"), reason="the toolchain compiles for this CPU")
 def test_the_hot_loop_is_dot_products_without_spills(tmp_path: Path) -> None:
     width = packed_width(512, 512, bf16, TARGET)
     kernel = schedule(product(512, 512, 512, width), TARGET)

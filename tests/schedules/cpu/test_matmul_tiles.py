@@ -217,7 +217,6 @@ def test_an_operand_that_is_copied_is_not_prefetched() -> None:
     assert not has_prefetches(kernel)
 
 
-@pytest.mark.skipif(not detect_host().supports("avx512"), reason="the toolchain compiles for this CPU")
 def test_pairs_of_rows_are_zipped_by_one_shuffle_for_each_register(tmp_path: Path) -> None:
     """And not widened and shifted."""
     loop = hot_loop(schedule(product(64, 128, 512, packed=False), REAL), REAL, "vpunpck", tmp_path)
@@ -226,7 +225,6 @@ def test_pairs_of_rows_are_zipped_by_one_shuffle_for_each_register(tmp_path: Pat
     assert not [line for line in loop if "vpmovzx" in line or "vpslld" in line or "%rsp" in line]
 
 
-@pytest.mark.skipif(not detect_host().supports("avx512"), reason="the toolchain compiles for this CPU")
 def test_the_hot_loop_is_products_of_tiles_without_spills(tmp_path: Path) -> None:
     loop = hot_loop(schedule(product(512, 512, 512), REAL), REAL, "tdpbf16ps", tmp_path)
     counts = {name: sum(name in line for line in loop) for name in ("tdpbf16ps", "tileloadd", "tilestored", "tilezero")}

@@ -12,16 +12,17 @@ from taskmap.schedules.cpu.matmul.microkernel import Tile, tiles
 from taskmap.schedules.cpu.matmul.problem import MatmulProblem
 from tests.schedules.disassembly import hot_loop, spills
 
-AVX512 = cpu_target("avx512", 1)
+TARGETS = {isa: cpu_target(isa, 1) for isa in ("avx512", "avx2")}
 
 
-@pytest.mark.parametrize("tile", tiles(AVX512), ids=str)
-def test_no_sum_of_a_tile_is_kept_on_the_stack(tile: Tile, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("isa", "tile"), [(isa, t) for isa, target in TARGETS.items() for t in tiles(target)], ids=str)
+def test_no_sum_of_a_tile_is_kept_on_the_stack(isa: str, tile: Tile, tmp_path: Path) -> None:
     """A sum on the stack costs a load and a store in each step, each waiting for the other."""
-    width = 16 * tile.vectors
+    target = TARGETS[isa]
+    width = target.vector_bytes // 4 * tile.vectors
     p = MatmulProblem(1, 8 * tile.rows, 4 * width, 256, (f32, f32, f32), b=f"packed{width}")
-    kernel = schedule(p.task(), AVX512, MatmulConfig(tile, 8 * tile.rows))
-    loop = hot_loop(kernel, AVX512, "vfmadd", tmp_path)
+    kernel = schedule(p.task(), target, MatmulConfig(tile, 8 * tile.rows))
+    loop = hot_loop(kernel, target, "vfmadd", tmp_path)
     assert spills(loop) == []
     assert sum("vfmadd" in line for line in loop) == tile.rows * tile.vectors
 
