@@ -15,7 +15,7 @@ from taskmap.ir.algebra.mapping import TaskMapping
 from taskmap.ir.analysis.simplify import Simplifier
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import as_expr, binary, cast, const, identity, index, load, static_size
-from taskmap.ir.decompose.cores import elements
+from taskmap.ir.decompose.cores import elements, pieces
 from taskmap.ir.decompose.levels import Level
 from taskmap.ir.decompose.ownership import share_elements
 from taskmap.ir.decompose.refusal import refusal
@@ -63,7 +63,7 @@ def views_of_part(
 @dataclass(frozen=True, slots=True)
 class StageLeaf:
     """Writes the elements of a stage. adding: its result has a first value already. given: the mapping of equal chunks
-    of them to threads. lanes: of the vectors of a core's loop, or 0."""
+    of them to threads. lanes: of the vectors of the loop of a core or a thread, or 0."""
 
     b: Builder
     threads: int
@@ -78,6 +78,8 @@ class StageLeaf:
         spec, out = self.spec, self.views[self.spec.written]
         if self.given is not None:
             self.chunks(self.given)
+        elif self.lanes and self.threads:
+            self.vectors()
         elif self.lanes:
             whole, sizes = self.views[POSITIONS], [n for _, n in spec.extents]
             lanes = self.lanes if whole.is_exact else 1  # the elements of an edge are tested one by one
@@ -99,7 +101,26 @@ class StageLeaf:
     def element(self, at: Sequence[ir.Expr]) -> None:
         """One element, unless it lies beyond the end."""
         with self.b.when(self.inside(at)):
-            self.b.store(self.views[self.spec.written].buffer, self.result(at), self.value(at))
+            self.store(at)
+
+    def store(self, at: Sequence[ir.Expr]) -> None:
+        """One element."""
+        self.b.store(self.views[self.spec.written].buffer, self.result(at), self.value(at))
+
+    def vectors(self) -> None:
+        """The elements of one thread along the last axis: a whole vector, or what the problem leaves of it."""
+        b, (*outer, (name, size)) = self.b, self.spec.extents
+        columns, axis = static_size(size) or 1, self.views[POSITIONS].axes[-1]
+        exact, end = axis is None or axis.exact, index(self.spec.axis_size(name))
+        with b.grid([n for n, _ in outer], [n for _, n in outer], ir.LoopKind.UNROLLED) as lines:
+            for start, lanes in pieces(columns, self.lanes):
+                first = index(start) if axis is None else axis.at(index(start))
+                with b.when(self.inside([*lines, index(0)], last=False)):
+                    with b.when(True if exact else first + lanes <= end), b.loop("v", lanes, ir.LoopKind.VECTOR) as v:
+                        self.store([*lines, v + start])
+                    if not exact:
+                        with b.otherwise(), b.loop("rest", end - first) as v:
+                            self.store([*lines, v + start])
 
     def chunks(self, mapping: TaskMapping) -> None:
         """Equal chunks of elements: the neighbours of a line are one vector, where none of them lies beyond the end
@@ -120,8 +141,7 @@ class StageLeaf:
                     self.element([*outer, first + e])
                 return
             with b.when(self.inside([*outer, first])), b.loop("v", lanes, ir.LoopKind.VECTOR) as v:
-                place = [*outer, first + v]
-                b.store(self.views[self.spec.written].buffer, self.result(place), self.value(place))
+                self.store([*outer, first + v])
 
     def add(self, spec: StageSpec, total: ir.Buffer, where: Sequence[ir.Expr], at: Sequence[ir.Expr]) -> None:
         """total[where] = total[where] op the element at ``at``."""
@@ -187,11 +207,11 @@ class StageLeaf:
         with self.b.grid(names, sizes, kind) as at:
             yield at
 
-    def inside(self, at: Sequence[ir.Expr]) -> ir.Expr:
-        """True for an element of the problem: the fastest axis is tested first."""
+    def inside(self, at: Sequence[ir.Expr], *, last: bool = True) -> ir.Expr:
+        """True for an element of the problem: the fastest axis is tested first. last: it is tested, too."""
         found, spec = as_expr(True), self.spec
         axes = list(zip(spec.extents, self.views[POSITIONS].axes, at, strict=True))
-        for (name, _), axis, i in reversed(axes):
+        for (name, _), axis, i in reversed(axes if last else axes[:-1]):
             if axis is not None and not axis.exact:
                 found = found & (axis.at(i) < index(spec.axis_size(name)))
         return found

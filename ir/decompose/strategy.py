@@ -77,6 +77,7 @@ class Primitives:
 
         MatMul(128, 128, 8)(Block).tile(64, 32)             ->  for each tile:  MatMul(64, 32, 8)(Block)
         MatMul(128, 128, 8)(Block).tile(64, 32).to(WARP)    ->  warp w of 8:    MatMul(64, 32, 8)(Warp)
+        Compute(m, n)(Kernel).tile(1, 4).to(THREAD)         ->  thread t of the whole grid, without tiles of blocks
         """
         tree = self._tree()
         step = checks.last(tree, TileStep, f"to({level.name})", "tile")
@@ -210,7 +211,8 @@ class Primitives:
 
     def group(self, rows: int) -> Strategy:
         """Blocks that run together take ``rows`` rows of tiles, column by column, so that they share operands in L2.
-        Their grid has one dimension; group(1) changes nothing else."""
+        Their grid has one dimension; group(1) changes nothing else. Of the threads of a whole grid, ``rows`` neighbours
+        are a block (256, if nothing is said)."""
         tree = self._tree()
         step = checks.last(tree, TileStep, f"group({rows})", "tile(...).to(BLOCK)")
         checks.group(tree, step, rows)
@@ -272,7 +274,7 @@ class Primitives:
     def vectorize(self, lanes: int) -> Strategy:
         """A copy, or element-wise work, of one core is a loop over its elements: ``lanes`` neighbours along the last
         axis at a time, the rest in halving widths, or one by one if its number is known at run time only. Loops of this
-        kind end where the problem ends.
+        kind end where the problem ends; so does the element-wise work of a thread, in vectors like these.
 
         Compute(32, 32)(Core).done()                  ->  for i: for j:  y[i, j] = ...
         Compute(32, 32)(Core).done().vectorize(16)    ->  for i: for j in 0, 16:  y[i, j : j + 16] = ...

@@ -24,6 +24,7 @@ from taskmap.decompose import (
     THREAD,
     WARP,
     Compute,
+    MatMul,
     Reduce,
     Strategy,
     Task,
@@ -188,6 +189,37 @@ def test_stages_that_are_not_moved_are_computed_where_they_are_read() -> None:
     y = np.full((33, 70), np.nan, np.float32)
     taskmap.build(spec.tile(4, 16).to(CORE).tile(1, 16).tile(1, 1).to(LANES).done().kernel())(given, added, y)
     np.testing.assert_allclose(y, exact, rtol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(33, 70), (8, 64), (1, 3)])
+def test_threads_of_the_whole_grid(shape: tuple[int, int]) -> None:
+    """Rows that end inside a vector, and threads without a tile."""
+    x, bias = tensor("x", f32[M, N]), tensor("bias", f32[N])
+    spec = Compute(Task.of("added", stage("y", (M, N), lambda i, j: x[i, j] + bias[j])))
+    trees = {
+        "elements": spec.tile(1, 1).to(THREAD).done(),
+        "tiles": spec.tile(2, 4).to(THREAD).group(64).done(),
+        "vectors": spec.tile(1, 4).to(THREAD).group(32).done().vectorize(4),
+        "several vectors": spec.tile(2, 6).to(THREAD).group(96).done().vectorize(4),
+        "of a block": spec.tile(8, 32).to(BLOCK).move("x", SHARED).tile(1, 4).to(THREAD).done().vectorize(4),
+    }
+    rng = np.random.default_rng(0)
+    given, added = rng.random(shape, np.float32), rng.random(shape[1], np.float32)
+    for name, tree in trees.items():
+        y = np.full(shape, np.nan, np.float32)
+        simulate(tree, given, added, y, seeds=(0, 1), policies=("late",))
+        np.testing.assert_array_equal(y, given + added, err_msg=name)
+        assert "threads" in str(tree)
+
+
+def test_a_product_by_threads_of_the_whole_grid() -> None:
+    tree = MatMul(M, N, dim("k")).tile(2, 3).to(THREAD).accumulate_in(REGISTER).split(1).tile(1, 1).done()
+    rng = np.random.default_rng(0)
+    a, b, c = rng.random((33, 20), np.float32), rng.random((20, 35), np.float32), np.zeros((33, 35), np.float32)
+    simulate(tree, a, b, c, seeds=(0, 1), policies=("late",))
+    np.testing.assert_allclose(c, a @ b, rtol=1e-5)
+    assert tree.kernel().launch is not None
+    assert tree.kernel().launch.threads == 256
 
 
 def test_sizes_by_name() -> None:

@@ -4,6 +4,7 @@ In reading order:
 
     grid         the tiles of blocks
     tiles        the numbers of the tiles of threads
+    threads      threads of the whole grid, without tiles of blocks
     sums         the sums that workers share
     multicast    blocks of a cluster that fetch for each other
 

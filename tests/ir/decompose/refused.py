@@ -104,8 +104,16 @@ def tiles_given_twice() -> None:
     MatMul(M, N, K).tile(64, 64).to(BLOCK).to(WARP)
 
 
-def threads_of_a_kernel() -> None:
-    MatMul(M, N, K).tile(4, 4).to(THREAD)
+def warps_of_a_kernel() -> None:
+    MatMul(M, N, K).tile(4, 4).to(WARP)
+
+
+def threads_of_a_loop() -> None:
+    Compute(ROWS).tile(1, 64).tile(1, 4).to(THREAD)
+
+
+def too_many_threads_in_a_group() -> None:
+    MatMul(M, N, K).tile(4, 4).to(THREAD).group(2048)
 
 
 def cores_of_a_block() -> None:
