@@ -307,11 +307,11 @@ def given_mapping(tree: Tree, by: TaskMapping, name: str, word: str, *, also_how
 def mapping_of_leaf(tree: Tree, by: TaskMapping) -> None:
     """A mapping divides the elements of a leaf into whole chunks."""
     word, spec = "done(by)", tree.spec
-    held = [o.name for o in spec.operands if o.scope in HELD]
     if spec.kind not in ("move", "compute") or spec.level not in (Level.BLOCK, Level.WARPGROUP, Level.WARP):
         why = "only threads share out the elements of copies and of element-wise work."
         raise refusal(word, tree, why, "Leave out by, or give it to the leaf of a Move or a Compute of a BLOCK.")
-    if held:
+    held = [o.name for o in spec.operands if o.scope in HELD]
+    if held and spec.kind == "move":
         raise refusal(word, tree, f"{held[0]} is in registers, so its holders do the work.", "Leave out by.")
     _enough_threads(tree, Level.THREAD, by.num_workers, word)
     _whole_chunks(tree, by, tuple(static_size(n) or 1 for _, n in spec.extents), word)

@@ -14,7 +14,8 @@ from taskmap.ir import nodes as ir
 from taskmap.ir.algebra.mapping import TaskMapping
 from taskmap.ir.analysis.simplify import Simplifier
 from taskmap.ir.builder import Builder
-from taskmap.ir.construct import as_expr, binary, cast, const, identity, index, load, static_size
+from taskmap.ir.construct import as_expr, binary, cast, identity, index, load, static_size
+from taskmap.ir.decompose.blocks.thread_group import ThreadGroup
 from taskmap.ir.decompose.cores import elements, pieces
 from taskmap.ir.decompose.levels import Level
 from taskmap.ir.decompose.ownership import share_elements
@@ -23,15 +24,12 @@ from taskmap.ir.decompose.spec import Spec
 from taskmap.ir.decompose.stage_spec import OPERATORS, StageSpec
 from taskmap.ir.decompose.steps import Tree
 from taskmap.ir.decompose.views import AxisView, OperandView
-from taskmap.ir.isa.table import instruction_named
-from taskmap.ir.types import i32
 from taskmap.ir.visit import map_expr, substitute
 from taskmap.ir.workers import THREAD
 
 POSITIONS = "@"
 """The view that is no operand: it gives the position of a part in the whole, for each axis."""
 _ALONE = (Level.THREAD, Level.CORE, Level.LANES)
-_WARP = 32
 _WIDEST = 16
 """The lanes of the longest vector: bytes."""
 
@@ -76,7 +74,7 @@ class StageLeaf:
     def emit(self) -> None:
         """All elements of the part."""
         spec, out = self.spec, self.views[self.spec.written]
-        if self.given is not None:
+        if self.given is not None and not any(v.is_distributed for v in self.views.values()):
             self.chunks(self.given)
         elif self.lanes and self.threads:
             self.vectors()
@@ -88,7 +86,7 @@ class StageLeaf:
         elif spec.kind == "compute":
             with self.elements() as at:
                 self.element(at)
-        elif spec.level is Level.WARP:
+        elif spec.level in (Level.BLOCK, Level.WARP):
             self.sum_of_lanes(spec, out)
         else:
             own, inner = spec.extents[: len(spec.tiled)], spec.extents[len(spec.tiled) :]
@@ -149,19 +147,23 @@ class StageLeaf:
         with self.b.when(self.inside(at)):
             self.b.store(total, where, binary(OPERATORS[spec.operation], total[tuple(where)], value))
 
+    def group(self) -> ThreadGroup:
+        """The threads that combine their sums."""
+        size = self.spec.level.threads or self.threads
+        if size & (size - 1) or size < Level.WARP.threads:
+            why = f"{size} threads share a sum, and they combine at distances that are powers of two, in whole warps."
+            raise refusal("kernel()", Tree(self.spec), why, "Give done(by=...) a mapping to 32, 64, 128, ... threads.")
+        return ThreadGroup(self.b, self.threads // size, size, THREAD // size, THREAD % size)
+
     def sum_of_lanes(self, spec: StageSpec, out: OperandView) -> None:
-        """Each lane sums the elements that it holds; lanes at all distances that are powers of two combine."""
+        """Each thread sums the elements that it holds; those at all distances that are powers of two combine."""
         b, dtype, op = self.b, out.buffer.dtype, OPERATORS[spec.operation]
         start = identity(spec.operation, dtype)
         part = b.allocate(f"{spec.written}_part", dtype, (1,), ir.Scope.REGISTER)
         b.store(part, 0, start)
         with self.elements() as at:
             self.add(spec, part, (index(0),), at)
-        found, distance = b.let("mine", part[0]), _WARP // 2
-        while distance:
-            given = (index(_WARP), found, const(distance, i32))
-            other = b.let("other", ir.Intrinsic(instruction_named("shuffle_xor"), given, dtype, 1))
-            found, distance = b.let("both", binary(op, found, other)), distance // 2
+        (found,) = self.group().all_reduce([b.let("mine", part[0])], lambda x, y: [binary(op, x[0], y[0])])
         where = out.element([index(0)] * len(out.axes))
         b.store(out.buffer, where, binary(op, out.buffer[where], found) if self.adding else found)
 

@@ -174,7 +174,8 @@ class Primitives:
         MatMul(8, 8, 1)(RF,RF,RF)(Thread).done(outer)   ->  the statements of outer
 
         by: of a copy, or of element-wise work, a mapping whose tasks are equal chunks, on the threads of the level; a
-        chunk's neighbours are one vector where all of them exist.
+        chunk's neighbours are one vector where all of them exist. The registers of moves before hold what it gives to
+        their threads, and the threads of a block combine the sums among them.
         """
         tree = self._tree()
         word = "done()" if leaf is None else f"done({getattr(leaf, 'name', '...')})"
@@ -184,7 +185,7 @@ class Primitives:
             raise refusal(word, tree, why, "Give one of them.")
         if by is not None:
             checks.mapping_of_leaf(tree, by)
-        found = leaf_of(tree, leaf)
+        found = leaf_of(tree, leaf, shared_out=by is not None)
         if found.why:
             raise refusal(word, tree, found.why, found.way_out)
         return tree._after(DoneStep(tree.spec, tree.spec, users_line("done"), found.by, by))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 import taskmap
 from examples.strategies import softmax_rows as softmax_module
 from examples.strategies.cpu_convolution import cpu_convolution
-from examples.strategies.softmax_rows import softmax, softmax_rows
+from examples.strategies.softmax_rows import held, long_softmax_rows, softmax, softmax_rows
 from examples.strategies.transpose import transpose
 from taskmap.decompose import (
     BLOCK,
@@ -33,6 +33,8 @@ from taskmap.decompose import (
     stage,
     tensor,
 )
+from taskmap.ir import repeat, spatial
+from taskmap.ir.errors import ScheduleError
 from taskmap.ir.types import f16, f32, i32
 
 M, N = dim("m"), dim("n")
@@ -58,6 +60,39 @@ def test_softmax_in_six_orders_of_threads(shape: tuple[int, int]) -> None:
     found = simulate(softmax_rows(M, shape[1]), x, y)
     assert found.runs == 6
     np.testing.assert_allclose(y, exact_softmax(x), rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize(("shape", "threads"), [((3, 1009), 256), ((2, 97), 64), ((2, 40), 32)])
+def test_softmax_of_rows_that_blocks_hold(shape: tuple[int, int], threads: int) -> None:
+    x = np.random.default_rng(shape[1]).standard_normal(shape).astype(np.float32) * 4
+    y = np.full_like(x, np.nan)
+    found = simulate(long_softmax_rows(M, shape[1], threads), x, y)
+    assert found.runs == 6
+    np.testing.assert_allclose(y, exact_softmax(x), rtol=0, atol=2e-6)
+    exchanges = 2 if threads > 32 else 0  # one for each sum that warps share
+    assert found.counters["barriers"] == exchanges * shape[0]
+
+
+def test_a_sum_of_threads_that_are_no_power_of_two() -> None:
+    for threads in (16, 48):
+        with pytest.raises(ScheduleError, match=f"{threads} threads share a sum"):
+            long_softmax_rows(M, 96, threads).kernel()
+
+
+def test_a_block_that_takes_one_row_after_another() -> None:
+    """Its warps exchange sums in the same memory time and again."""
+    rows = held(Compute(softmax(M, 100)).tile(3, 128).to(BLOCK).tile(1, 128), REGISTER)
+    x = np.random.default_rng(0).standard_normal((7, 100)).astype(np.float32)
+    y = np.full_like(x, np.nan)
+    by = repeat(1, 2) * spatial(1, 64)
+    simulate(rows.done(by=by), x, y)
+    np.testing.assert_allclose(y, exact_softmax(x), rtol=0, atol=2e-6)
+    given = tensor("x", f32[M, 100])
+    highest = stage("highest", (M,), lambda i: reduced("max", 100, lambda k: given[i, k]))
+    less = Compute(Task.of("less", highest, stage("y", (M, 100), lambda i, j: given[i, j] - highest[i])))
+    once = less.tile(3, 128).to(BLOCK).tile(1, 128).move("x", REGISTER).move("highest", REGISTER).done(by=by)
+    simulate(once, x, y)
+    np.testing.assert_array_equal(y, x - x.max(-1, keepdims=True))
 
 
 @pytest.mark.parametrize("shape", SIZES)
@@ -179,6 +214,10 @@ def test_stages_that_are_not_moved_are_computed_where_they_are_read() -> None:
         "inlined": block.tile(1, 4).to(THREAD).done(),
         "in registers": block.tile(2, 4).to(THREAD).move("twice", REGISTER).done(),
         "shared": block.move("twice", SHARED).tile(2, 32).to(WARP).done(),
+        "held by a block": block.move("x", REGISTER).tile(1, 4).to(THREAD).done(),
+        "computed by a block": block.move("twice", REGISTER).tile(1, 4).to(THREAD).done(),
+        "by a mapping": block.move("twice", REGISTER).done(by=repeat(2, 1) * spatial(8, 8) * repeat(1, 4)),
+        "by chunks": block.move("x", REGISTER).done(by=spatial(16, 8)),
         "copied": block.move("x", SHARED).move("bias", SHARED).tile(2, 32).to(WARP).done(),
     }
     for name, tree in trees.items():

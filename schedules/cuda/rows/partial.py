@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import cast, eq, identity, index, lane_reduce, load, ne, ramp, select
+from taskmap.ir.decompose.blocks.thread_group import ThreadGroup
 from taskmap.ir.nodes import Buffer, Expr, LoopKind, Reduce, Scope
 from taskmap.ir.task import Stage
 from taskmap.ir.types import DType, i64
 from taskmap.schedules.common.inline import combine, wide_sum
-from taskmap.schedules.cuda.support.thread_group import ThreadGroup
 
 _EXTREME = {"argmax": "max", "argmin": "min"}
 _LANE_OP = {"sum": "sum", "prod": "prod", "max": "max", "min": "min", "any": "or", "all": "and"}

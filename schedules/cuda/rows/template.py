@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 from taskmap.ir.algebra.mapping import spatial
 from taskmap.ir.construct import ceil_div, index, minimum, product
+from taskmap.ir.decompose.blocks.thread_group import ThreadGroup
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.nodes import Expr, Kernel
 from taskmap.ir.printer import print_dim
@@ -35,7 +36,6 @@ from taskmap.schedules.cuda.rows.partial import Partial, neutral, together
 from taskmap.schedules.cuda.rows.walk import Here, Walk
 from taskmap.schedules.cuda.support.last_block import CrossBlockReduction
 from taskmap.schedules.cuda.support.launch import Launch, place_of
-from taskmap.schedules.cuda.support.thread_group import ThreadGroup
 from taskmap.schedules.cuda.support.vectors import fills
 
 

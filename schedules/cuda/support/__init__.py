@@ -2,7 +2,6 @@
 
     launch           the grid of blocks, their sizes, and the finished kernel
     vectors          widths of vector accesses
-    thread_group     threads that reduce together
     tile_partition   a tile divided among threads
     last_block       reductions across blocks
 
