@@ -56,7 +56,7 @@ class Partial:
     def add(self, place: Expr, value: Expr, number: Expr) -> None:
         """Reduces an element; number: along the row."""
         found = [value, number] if self.e.op in _EXTREME else [value]
-        both = together(self.e.op, [cell[place] for cell in self.cells], found)
+        both = self.together([cell[place] for cell in self.cells], found)
         for cell, x in zip(self.cells, [self.b.let("now", x) for x in both], strict=True):
             self.b.store(cell, place, x)
 
@@ -73,12 +73,26 @@ class Partial:
         if op in _EXTREME:
             best = [b.let("best", cell[0]) for cell in self.cells]
             for v in range(1, self.lanes):
-                best = [b.let("best", x) for x in together(op, best, [cell[v] for cell in self.cells])]
+                best = [b.let("best", x) for x in self.together(best, [cell[v] for cell in self.cells])]
         else:
             best = [
                 b.let(op, self._across() if self.chains is None else cast(self.chains[0], self.cells[0].dtype)),
             ]
-        return team.all_reduce(best, lambda x, y: together(op, x, y))
+        return team.all_reduce(best, self.together)
+
+    def together(self, a: Sequence[Expr], b: Sequence[Expr]) -> list[Expr]:
+        """Combines two partial results; for argmax and argmin, (value, index), with the first index of the best."""
+        op = self.e.op
+        if op not in _EXTREME:
+            return [combine(op, a[0], b[0])]
+        (x, i), (y, j) = a, b
+        better = y > x if op == "argmax" else y < x
+        same = eq(x, y)
+        if x.dtype.is_float:
+            better = better | (ne(y, y) & ~ne(x, x))
+            same = same | (ne(y, y) & ne(x, x))
+        wins = better | (same & (j < i))
+        return [select(wins, y, x), select(wins, j, i)]
 
     def _across(self) -> Expr:
         """Combines the places of an accumulator."""
@@ -96,18 +110,3 @@ def _fill(b: Builder, cell: Buffer, value: Expr) -> None:
 def neutral(e: Reduce) -> list[Expr]:
     """The values that change no result, for a value and its index."""
     return [identity(_EXTREME.get(e.op, e.op), e.body.dtype), identity("min", i64)]
-
-
-def together(op: str, a: Sequence[Expr], b: Sequence[Expr]) -> list[Expr]:
-    """Combines two partial results of a reduction; for argmax and argmin, (value, index), with the first index of the
-    best."""
-    if op not in _EXTREME:
-        return [combine(op, a[0], b[0])]
-    (x, i), (y, j) = a, b
-    better = y > x if op == "argmax" else y < x
-    same = eq(x, y)
-    if x.dtype.is_float:
-        better = better | (ne(y, y) & ~ne(x, x))
-        same = same | (ne(y, y) & ne(x, x))
-    wins = better | (same & (j < i))
-    return [select(wins, y, x), select(wins, j, i)]

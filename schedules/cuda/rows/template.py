@@ -32,7 +32,7 @@ from taskmap.schedules.common.row_domain import RowDomain, Rows, reductions_of
 from taskmap.schedules.cuda.row_reciprocal import with_reciprocals
 from taskmap.schedules.cuda.rows.config import RowConfig, RowShape, one_walk
 from taskmap.schedules.cuda.rows.kept import Kept
-from taskmap.schedules.cuda.rows.partial import Partial, neutral, together
+from taskmap.schedules.cuda.rows.partial import Partial, neutral
 from taskmap.schedules.cuda.rows.walk import Here, Walk
 from taskmap.schedules.cuda.support.last_block import CrossBlockReduction
 from taskmap.schedules.cuda.support.launch import Launch, place_of
@@ -165,7 +165,7 @@ class _Passes:
         found = self.shared.all_reduce(
             self.walk.part,
             [list(zip(r, f.dtypes, strict=True)) for f, r in zip(partials, results, strict=True)],
-            [lambda x, y, op=f.e.op: together(op, x, y) for f in partials],
+            [f.together for f in partials],
             [neutral(f.e) for f in partials],
         )
         last = self.shared.is_last
