@@ -22,6 +22,6 @@ def tiles_of_grid(b: Builder, step: TileStep, counts: Mapping[str, ir.Dim]) -> I
     """The position of the running thread's tile along the axes of ``counts``; threads beyond the last tile rest."""
     threads, tiles = step.threads_of_grid, product(list(counts.values()))
     size = static_size(tiles)
-    number = b.let("tile", THREAD if size is not None and size <= threads else BLOCKS[0] * threads + THREAD)
+    number = b.let("unit", THREAD if size is not None and size <= threads else BLOCKS[0] * threads + THREAD)
     with b.when(True if size is not None and size % threads == 0 else number < tiles):
         yield unravel(number, counts, step.order)
