@@ -139,7 +139,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
     ),
     "taskmap.schedules.cuda": (
         "row_reciprocal support/",
-        "matmul/ recurrence rows scatter transpose",
+        "matmul/ recurrence rows/ scatter transpose",
         "attention/ pointwise",
         "hopper/",
         "select_attention select_matmul",

@@ -105,7 +105,7 @@ def workers(tree: Tree, step: TileStep, level: Level) -> None:
             word, tree, f"the spec is a {above.value}'s, and {level.name} is {relation}.",
             "Give tiles to smaller groups of workers: BLOCK, then WARP, then THREAD; or CORE, then LANES.",
         )  # fmt: skip
-    if above is Level.KERNEL and level not in (Level.BLOCK, Level.CLUSTER, Level.CORE):
+    if above is Level.KERNEL and level not in (Level.BLOCK, Level.CLUSTER, Level.THREAD, Level.CORE):
         raise refusal(
             word, tree, "a kernel is made of blocks of threads, or on a CPU of cores.",
             f".tile(...).to(BLOCK) first; then tile the block's spec to {level.name}.",
@@ -117,8 +117,10 @@ def workers(tree: Tree, step: TileStep, level: Level) -> None:
     if level is Level.QUAD_PAIR and (above is not Level.WARP or tree.spec.kind != "matmul"):
         why = "quad-pairs divide the product of one warp, which executes it in one instruction."
         raise refusal(word, tree, why, "Tile a product to WARP first.")
-    if any(isinstance(s, TileStep) and s.level is None for s in tree.steps[:-1]) and level is Level.BLOCK:
-        raise refusal(word, tree, "blocks cannot be started inside a loop.", "Give the outermost tiles to BLOCK.")
+    looped = any(isinstance(s, TileStep) and s.level is None for s in tree.steps[:-1])
+    if looped and above is Level.KERNEL and level is not Level.CORE:
+        why = "blocks cannot be started inside a loop."
+        raise refusal(word, tree, why, f"Give the outermost tiles to {level.name}.")
     _fits(tree, step, level, word)
 
 
@@ -127,7 +129,7 @@ def _fits(tree: Tree, step: TileStep, level: Level, word: str) -> None:
     if above is Level.CLUSTER and (count or 0) > MOST_BLOCKS:
         why = f"it takes {count} blocks; a cluster has at most {MOST_BLOCKS}."
         raise refusal(word, tree, why, "Choose larger tiles of blocks, or a smaller one of the cluster.")
-    if count is None or level in (Level.BLOCK, Level.CORE):
+    if count is None or level in (Level.BLOCK, Level.CORE) or above is Level.KERNEL:
         return
     room = above.threads // level.threads if above.threads and level.threads else 0
     if level is not Level.LANES and room and count != room:
@@ -305,11 +307,11 @@ def given_mapping(tree: Tree, by: TaskMapping, name: str, word: str, *, also_how
 def mapping_of_leaf(tree: Tree, by: TaskMapping) -> None:
     """A mapping divides the elements of a leaf into whole chunks."""
     word, spec = "done(by)", tree.spec
-    held = [o.name for o in spec.operands if o.scope in HELD]
     if spec.kind not in ("move", "compute") or spec.level not in (Level.BLOCK, Level.WARPGROUP, Level.WARP):
         why = "only threads share out the elements of copies and of element-wise work."
         raise refusal(word, tree, why, "Leave out by, or give it to the leaf of a Move or a Compute of a BLOCK.")
-    if held:
+    held = [o.name for o in spec.operands if o.scope in HELD]
+    if held and spec.kind == "move":
         raise refusal(word, tree, f"{held[0]} is in registers, so its holders do the work.", "Leave out by.")
     _enough_threads(tree, Level.THREAD, by.num_workers, word)
     _whole_chunks(tree, by, tuple(static_size(n) or 1 for _, n in spec.extents), word)
@@ -391,7 +393,10 @@ def specialized(tree: Tree, step: TileStep, workers: Level, role: str, word: str
 
 
 def group(tree: Tree, step: TileStep, rows: Any) -> None:
-    """Blocks can be grouped."""
-    count(tree, rows, 1, f"group({rows})")
-    if step.before.level is not Level.KERNEL or step.level not in (Level.BLOCK, Level.CLUSTER):
-        raise refusal(f"group({rows})", tree, "only the tiles of blocks are grouped.", "Write it after to(BLOCK).")
+    """Blocks can be grouped, or the threads of the whole grid."""
+    word = f"group({rows})"
+    count(tree, rows, 1, word)
+    if step.before.level is not Level.KERNEL or step.level not in (Level.BLOCK, Level.CLUSTER, Level.THREAD):
+        raise refusal(word, tree, "only the tiles of blocks are grouped.", "Write it after to(BLOCK).")
+    if step.level is Level.THREAD:
+        _enough_threads(tree, step.level, rows, word)

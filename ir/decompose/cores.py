@@ -24,7 +24,7 @@ from taskmap.ir.decompose.views import OperandView, divides, tiled
 from taskmap.ir.expressions import Scope
 from taskmap.ir.loops import column_groups, parallel_grid, vectors, worth_sharing
 
-_MOST_LANES = 64
+_MOST_LANES, _MOST_LANES_OF_THREAD = 64, 16
 
 
 def check_parallel(tree: Tree, step: TileStep, least: Any, tasks: Any, word: str) -> None:
@@ -40,12 +40,16 @@ def check_vectors(tree: Tree, step: DoneStep, lanes: Any, word: str) -> None:
     """The leaf is a loop over elements in memory, on one core."""
     spec = step.before
     count(tree, lanes, 1, word)
-    if lanes > _MOST_LANES or lanes & (lanes - 1):
+    most = _MOST_LANES_OF_THREAD if spec.level is Level.THREAD else _MOST_LANES
+    if lanes > most or lanes & (lanes - 1):
         why = f"a vector cannot have {lanes} elements."
-        raise refusal(word, tree, why, f"Give a power of two up to {_MOST_LANES}.")
-    if spec.level is not Level.CORE or spec.kind not in ("move", "compute") or step.by is not None:
-        why = "only a core's copies and element-wise work are loops over elements."
+        raise refusal(word, tree, why, f"Give a power of two up to {most}.")
+    loops = {Level.CORE: ("move", "compute"), Level.THREAD: ("compute",)}.get(spec.level, ())
+    if spec.kind not in loops or step.by is not None:
+        why = "only a core's copies, and element-wise work of a core or a thread, are loops over elements."
         raise refusal(word, tree, why, "Write it after the done() of a Move or a Compute of a CORE.")
+    if spec.level is Level.THREAD and (held := next((o.name for o in spec.operands if o.scope in HELD), "")):
+        raise refusal(word, tree, f"{held} is in registers, which have no vectors.", "Leave it out.")
 
 
 def check_continued(tree: Tree, scope: Scope, how: Any, word: str) -> None:

@@ -25,6 +25,7 @@ from taskmap.ir.decompose.barriers import Stages
 from taskmap.ir.decompose.blocks.grid import Grid, unravel
 from taskmap.ir.decompose.blocks.multicast import counts_of
 from taskmap.ir.decompose.blocks.sums import SharedReduction, SumSegment, share_of
+from taskmap.ir.decompose.blocks.threads import tiles_of_grid
 from taskmap.ir.decompose.blocks.tiles import (
     count,
     numbers_of,
@@ -171,6 +172,10 @@ class Emitter:
                 looped = any(isinstance(s, SplitStep) for s in self.tree.steps)
                 where = origins(self.b, step, where) if looped else where
                 body(tiled(step, views, where, in_elements=looped))
+        elif step.threads_of_grid:
+            self.grid.shape.append(ceil_div(product(list(counts.values())), step.threads_of_grid))
+            with tiles_of_grid(self.b, step, counts) as where:
+                body(tiled(step, views, where))
         elif step.level is Level.CORE:
             with shared_tiles(self.b, self.tree.root, step, counts, self.ranges) as where:
                 whole_or_part(self.b, self.tree, step, views, where, body)

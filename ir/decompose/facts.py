@@ -80,7 +80,7 @@ def _workers(step: Step, kernel: ir.Kernel) -> str:
         return "multiply-add" if alone else ""
     if not isinstance(step, TileStep) or step.level is None:
         return ""
-    if step.level is Level.BLOCK and launch is not None:
+    if (step.level is Level.BLOCK or step.threads_of_grid) and launch is not None:
         return f"{_many(_product(launch.grid), 'block')} of {launch.threads} threads"
     total = step.parts
     for cut in step.cuts:

@@ -25,9 +25,9 @@ class Leaf:
     way_out: str = ""
 
 
-def leaf_of(tree: Tree, given: object = None) -> Leaf:
+def leaf_of(tree: Tree, given: object = None, *, shared_out: bool = False) -> Leaf:
     """The instruction for the spec that is left, as far as it must be known before lowering: it determines owners.
-    given: a micro-kernel that performs it."""
+    given: a micro-kernel that performs it. shared_out: a mapping gives the elements to threads."""
     spec = tree.spec
     if given is not None:
         return _given(spec, given)
@@ -38,6 +38,14 @@ def leaf_of(tree: Tree, given: object = None) -> Leaf:
     if spec.kind == "matmul":
         return _product(tree)
     why, way_out = spec.why_no_leaf()
+    is_whole = spec.level is Level.BLOCK and tree.root.level is Level.KERNEL  # no stage of a larger spec
+    if not why and is_whole and spec.kind == "reduce":
+        why = "no instruction sums over a whole block."
+        way_out = "Tile it to WARP, whose lanes combine their sums, or to THREAD."
+    held = [o.name for o in spec.operands if o.scope in HELD] if is_whole and not shared_out else []
+    if not why and held:
+        why = f"nobody says which threads of the block hold {held[0]}."
+        way_out = "Give the elements to threads: .done(by=mapping)."
     return Leaf(why=why, way_out=way_out)
 
 

@@ -82,7 +82,8 @@ def _emitted(
 ) -> tuple[ir.Kernel, dict[int, str]]:  # fmt: skip
     if not tree.is_done:
         raise refusal("kernel()", tree, f"{tree.spec} is left to decompose.", "End the tree with .done().")
-    if not any(isinstance(s, TileStep) and s.level in (Level.BLOCK, Level.CORE) for s in tree.steps):
+    tiles = [s for s in tree.steps if isinstance(s, TileStep)]
+    if not any(s.level in (Level.BLOCK, Level.CORE) or s.threads_of_grid for s in tiles):
         raise refusal("kernel()", tree, "no workers are named.", "Give the outermost tiles to BLOCK, or to CORE.")
     root = tree.root
     whole = {o.name: OperandView.whole(buffers[o.name], o.axes, [True] * len(o.axes)) for o, _ in root.parameters()}

@@ -31,6 +31,8 @@ def block_threads(tree: Tree) -> int:
     below = [s for s in tiles if s.level not in (Level.CLUSTER, Level.BLOCK, Level.CORE, Level.LANES)]
     if any(s.level is Level.CORE for s in tiles):
         return 0
+    if flat := next((s.threads_of_grid for s in tiles if s.threads_of_grid), 0):
+        return flat
     last = tree.steps[-1] if tree.steps else None
     given = last.mapping.num_workers if isinstance(last, DoneStep) and last.mapping is not None else 1
     total = below[-1].level.threads if below and below[-1].level else given
@@ -60,7 +62,7 @@ def mapping_of(tree: Tree, name: str) -> TaskMapping:
         if isinstance(step, AccumulateStep) and step.before.accumulated == name:
             return owner_of(tree.steps[n + 1 :], step.after, step.after.operand(name))  # type: ignore[arg-type]  # found
     for n, step in enumerate(tree.steps):
-        if isinstance(step, TileStep) and step.level in (Level.BLOCK, Level.CORE):
+        if isinstance(step, TileStep) and (step.level in (Level.BLOCK, Level.CORE) or step.threads_of_grid):
             return owner_of(tree.steps[n + 1 :], step.after, step.after.operand(name))  # type: ignore[arg-type]  # found
     raise refusal(word, tree, "no level of workers is named.", "Use tile(...).to(BLOCK) or to(CORE).")
 

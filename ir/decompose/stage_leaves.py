@@ -14,8 +14,9 @@ from taskmap.ir import nodes as ir
 from taskmap.ir.algebra.mapping import TaskMapping
 from taskmap.ir.analysis.simplify import Simplifier
 from taskmap.ir.builder import Builder
-from taskmap.ir.construct import as_expr, binary, cast, const, identity, index, load, static_size
-from taskmap.ir.decompose.cores import elements
+from taskmap.ir.construct import as_expr, binary, cast, identity, index, load, static_size
+from taskmap.ir.decompose.blocks.thread_group import ThreadGroup
+from taskmap.ir.decompose.cores import elements, pieces
 from taskmap.ir.decompose.levels import Level
 from taskmap.ir.decompose.ownership import share_elements
 from taskmap.ir.decompose.refusal import refusal
@@ -23,15 +24,12 @@ from taskmap.ir.decompose.spec import Spec
 from taskmap.ir.decompose.stage_spec import OPERATORS, StageSpec
 from taskmap.ir.decompose.steps import Tree
 from taskmap.ir.decompose.views import AxisView, OperandView
-from taskmap.ir.isa.table import instruction_named
-from taskmap.ir.types import i32
 from taskmap.ir.visit import map_expr, substitute
 from taskmap.ir.workers import THREAD
 
 POSITIONS = "@"
 """A view without an operand: it gives the position of a part in the whole, for each axis."""
 _ALONE = (Level.THREAD, Level.CORE, Level.LANES)
-_WARP = 32
 _WIDEST = 16
 """The lanes of the longest vector: bytes."""
 
@@ -63,7 +61,7 @@ def views_of_part(
 @dataclass(frozen=True, slots=True)
 class StageLeaf:
     """Writes the elements of a stage. adding: its result has a first value already. given: the mapping of equal chunks
-    of them to threads. lanes: of the vectors of a core's loop, or 0."""
+    of them to threads. lanes: of the vectors of the loop of a core or a thread, or 0."""
 
     b: Builder
     threads: int
@@ -76,8 +74,10 @@ class StageLeaf:
     def emit(self) -> None:
         """All elements of the part."""
         spec, out = self.spec, self.views[self.spec.written]
-        if self.given is not None:
+        if self.given is not None and not any(v.is_distributed for v in self.views.values()):
             self.chunks(self.given)
+        elif self.lanes and self.threads:
+            self.vectors()
         elif self.lanes:
             whole, sizes = self.views[POSITIONS], [n for _, n in spec.extents]
             lanes = self.lanes if whole.is_exact else 1  # the elements of an edge are tested one by one
@@ -86,7 +86,7 @@ class StageLeaf:
         elif spec.kind == "compute":
             with self.elements() as at:
                 self.element(at)
-        elif spec.level is Level.WARP:
+        elif spec.level in (Level.BLOCK, Level.WARP):
             self.sum_of_lanes(spec, out)
         else:
             own, inner = spec.extents[: len(spec.tiled)], spec.extents[len(spec.tiled) :]
@@ -99,7 +99,26 @@ class StageLeaf:
     def element(self, at: Sequence[ir.Expr]) -> None:
         """One element, unless it lies beyond the end."""
         with self.b.when(self.inside(at)):
-            self.b.store(self.views[self.spec.written].buffer, self.result(at), self.value(at))
+            self.store(at)
+
+    def store(self, at: Sequence[ir.Expr]) -> None:
+        """One element."""
+        self.b.store(self.views[self.spec.written].buffer, self.result(at), self.value(at))
+
+    def vectors(self) -> None:
+        """The elements of one thread along the last axis: a whole vector, or what the problem leaves of it."""
+        b, (*outer, (name, size)) = self.b, self.spec.extents
+        columns, axis = static_size(size) or 1, self.views[POSITIONS].axes[-1]
+        exact, end = axis is None or axis.exact, index(self.spec.axis_size(name))
+        with b.grid([n for n, _ in outer], [n for _, n in outer], ir.LoopKind.UNROLLED) as lines:
+            for start, lanes in pieces(columns, self.lanes):
+                first = index(start) if axis is None else axis.at(index(start))
+                with b.when(self.inside([*lines, index(0)], last=False)):
+                    with b.when(True if exact else first + lanes <= end), b.loop("v", lanes, ir.LoopKind.VECTOR) as v:
+                        self.store([*lines, v + start])
+                    if not exact:
+                        with b.otherwise(), b.loop("rest", end - first) as v:
+                            self.store([*lines, v + start])
 
     def chunks(self, mapping: TaskMapping) -> None:
         """Equal chunks of elements: the neighbours of a line are one vector, where none of them lies beyond the end
@@ -120,8 +139,7 @@ class StageLeaf:
                     self.element([*outer, first + e])
                 return
             with b.when(self.inside([*outer, first])), b.loop("v", lanes, ir.LoopKind.VECTOR) as v:
-                place = [*outer, first + v]
-                b.store(self.views[self.spec.written].buffer, self.result(place), self.value(place))
+                self.store([*outer, first + v])
 
     def add(self, spec: StageSpec, total: ir.Buffer, where: Sequence[ir.Expr], at: Sequence[ir.Expr]) -> None:
         """total[where] = total[where] op the element at ``at``."""
@@ -129,19 +147,23 @@ class StageLeaf:
         with self.b.when(self.inside(at)):
             self.b.store(total, where, binary(OPERATORS[spec.operation], total[tuple(where)], value))
 
+    def group(self) -> ThreadGroup:
+        """The threads that combine their sums."""
+        size = self.spec.level.threads or self.threads
+        if size & (size - 1) or size < Level.WARP.threads:
+            why = f"{size} threads share a sum, and they combine at distances that are powers of two, in whole warps."
+            raise refusal("kernel()", Tree(self.spec), why, "Give done(by=...) a mapping to 32, 64, 128, ... threads.")
+        return ThreadGroup(self.b, self.threads // size, size, THREAD // size, THREAD % size)
+
     def sum_of_lanes(self, spec: StageSpec, out: OperandView) -> None:
-        """Each lane sums the elements that it holds; lanes at all distances that are powers of two combine."""
+        """Each thread sums the elements that it holds; those at all distances that are powers of two combine."""
         b, dtype, op = self.b, out.buffer.dtype, OPERATORS[spec.operation]
         start = identity(spec.operation, dtype)
         part = b.allocate(f"{spec.written}_part", dtype, (1,), ir.Scope.REGISTER)
         b.store(part, 0, start)
         with self.elements() as at:
             self.add(spec, part, (index(0),), at)
-        found, distance = b.let("mine", part[0]), _WARP // 2
-        while distance:
-            given = (index(_WARP), found, const(distance, i32))
-            other = b.let("other", ir.Intrinsic(instruction_named("shuffle_xor"), given, dtype, 1))
-            found, distance = b.let("both", binary(op, found, other)), distance // 2
+        (found,) = self.group().all_reduce([b.let("mine", part[0])], lambda x, y: [binary(op, x[0], y[0])])
         where = out.element([index(0)] * len(out.axes))
         b.store(out.buffer, where, binary(op, out.buffer[where], found) if self.adding else found)
 
@@ -187,11 +209,11 @@ class StageLeaf:
         with self.b.grid(names, sizes, kind) as at:
             yield at
 
-    def inside(self, at: Sequence[ir.Expr]) -> ir.Expr:
-        """True for an element of the problem: the fastest axis is tested first."""
+    def inside(self, at: Sequence[ir.Expr], *, last: bool = True) -> ir.Expr:
+        """True for an element of the problem: the fastest axis is tested first. last: it is tested, too."""
         found, spec = as_expr(True), self.spec
         axes = list(zip(spec.extents, self.views[POSITIONS].axes, at, strict=True))
-        for (name, _), axis, i in reversed(axes):
+        for (name, _), axis, i in reversed(axes if last else axes[:-1]):
             if axis is not None and not axis.exact:
                 found = found & (axis.at(i) < index(spec.axis_size(name)))
         return found

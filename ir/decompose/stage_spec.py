@@ -100,11 +100,12 @@ class StageSpec(Spec):
         total, level = self.operands[-1], self.level
         if total.scope not in (Scope.REGISTER, Scope.LOCAL):
             return f"no instruction adds to {total.name} in {total.scope.value} memory.", IN_REGISTERS
-        if level not in (Level.WARP, Level.THREAD, Level.CORE, Level.LANES):
+        if level not in (Level.BLOCK, Level.WARP, Level.THREAD, Level.CORE, Level.LANES):
             way_out = "Tile it to WARP, whose lanes combine their sums, or to THREAD."
             return f"no instruction sums over a whole {level.value.lower()}.", way_out
-        if level is Level.WARP and any(static_size(n) != 1 for n in self.shape(total)):
-            return "the lanes of a warp combine one sum at a time.", "Tile it to a single result."
+        if level in (Level.BLOCK, Level.WARP) and any(static_size(n) != 1 for n in self.shape(total)):
+            who = "the lanes of a warp" if level is Level.WARP else "the threads of a block"
+            return f"{who} combine one sum at a time.", "Tile it to a single result."
         return "", ""
 
     def axis_size(self, axis: str) -> Dim:

@@ -74,8 +74,6 @@ class _Stage(StageSpec, Root):
             return why, "Leave it where it is; what is not moved is read, or computed, where it is used."
         if scope is Scope.FRAGMENT:
             return "fragments are operands of products.", "Use REGISTER."
-        if scope is Scope.REGISTER and self.level is Level.BLOCK:
-            return "registers belong to threads.", "Give the tiles to WARP or to THREAD first."
         if operand.made:
             return "", ""
         part = self._part(operand)

@@ -23,6 +23,9 @@ from taskmap.ir.isa.specs import MicroKernelSpec
 from taskmap.ir.source import SourceLocation
 from taskmap.ir.types import DType
 
+_THREADS = 256
+"""The threads of a block of those of a whole grid, if nothing is said."""
+
 
 @dataclass(frozen=True, slots=True)
 class Cut:
@@ -54,10 +57,11 @@ class _Step:
 @dataclass(frozen=True, slots=True)
 class TileStep(_Step):
     """Tiles by ``cuts``. level: None for tiles in order. by_columns: m varies fastest, not n. unroll: of loops.
-    group: blocks are numbered by groups of this many rows of tiles. fetched: one more warpgroup fetches. parts: the
-    workers that share the sum of each tile. persistent: as many blocks as multiprocessors take the tiles in turns.
-    least: elements of the whole spec from which on cores share the tiles; None: always. tasks: enough tiles to share,
-    along the slowest axes, so that a core has loops over the rest; 0: all are shared."""
+    group: blocks are numbered by groups of this many rows of tiles; or of threads of the whole grid, those of a block.
+    fetched: one more warpgroup fetches. parts: the workers that share the sum of each tile. persistent: as many blocks
+    as multiprocessors take the tiles in turns. least: elements of the whole spec from which on cores share the tiles;
+    None: always. tasks: enough tiles to share, along the slowest axes, so that a core has loops over the rest; 0: all
+    are shared."""
 
     cuts: tuple[Cut, ...]
     level: Level | None = None
@@ -76,6 +80,12 @@ class TileStep(_Step):
         axes = [c.axis for c in self.cuts]
         lead = sum(a.startswith("batch") for a in axes)
         return [*axes[:lead], *axes[lead:][::-1]] if self.by_columns else axes
+
+    @property
+    def threads_of_grid(self) -> int:
+        """The threads of a block, if threads of the whole grid take the tiles; else 0."""
+        is_flat = self.level is Level.THREAD and self.before.level is Level.KERNEL
+        return (self.group or _THREADS) if is_flat else 0
 
     @property
     def part(self) -> Cut | None:

@@ -77,6 +77,7 @@ class Primitives:
 
         MatMul(128, 128, 8)(Block).tile(64, 32)             ->  for each tile:  MatMul(64, 32, 8)(Block)
         MatMul(128, 128, 8)(Block).tile(64, 32).to(WARP)    ->  warp w of 8:    MatMul(64, 32, 8)(Warp)
+        Compute(m, n)(Kernel).tile(1, 4).to(THREAD)         ->  thread t of the whole grid, without tiles of blocks
         """
         tree = self._tree()
         step = checks.last(tree, TileStep, f"to({level.name})", "tile")
@@ -173,7 +174,8 @@ class Primitives:
         MatMul(8, 8, 1)(RF,RF,RF)(Thread).done(outer)   ->  the statements of outer
 
         by: of a copy, or of element-wise work, a mapping whose tasks are equal chunks, on the threads of the level; a
-        chunk's neighbours are one vector where all of them exist.
+        chunk's neighbours are one vector where all of them exist. The registers of moves before hold what it gives to
+        their threads, and the threads of a block combine the sums among them.
         """
         tree = self._tree()
         word = "done()" if leaf is None else f"done({getattr(leaf, 'name', '...')})"
@@ -183,7 +185,7 @@ class Primitives:
             raise refusal(word, tree, why, "Give one of them.")
         if by is not None:
             checks.mapping_of_leaf(tree, by)
-        found = leaf_of(tree, leaf)
+        found = leaf_of(tree, leaf, shared_out=by is not None)
         if found.why:
             raise refusal(word, tree, found.why, found.way_out)
         return tree._after(DoneStep(tree.spec, tree.spec, users_line("done"), found.by, by))
@@ -210,7 +212,8 @@ class Primitives:
 
     def group(self, rows: int) -> Strategy:
         """Blocks that run together take ``rows`` rows of tiles, column by column, so that they share operands in L2.
-        Their grid has one dimension; group(1) changes nothing else."""
+        Their grid has one dimension; group(1) changes nothing else. Of the threads of a whole grid, ``rows`` neighbours
+        are a block (256, if nothing is said)."""
         tree = self._tree()
         step = checks.last(tree, TileStep, f"group({rows})", "tile(...).to(BLOCK)")
         checks.group(tree, step, rows)
@@ -272,7 +275,7 @@ class Primitives:
     def vectorize(self, lanes: int) -> Strategy:
         """A copy, or element-wise work, of one core is a loop over its elements: ``lanes`` neighbours along the last
         axis at a time, the rest in halving widths, or one by one if its number is known at run time only. Loops of this
-        kind end where the problem ends.
+        kind end where the problem ends; so does the element-wise work of a thread, in vectors like these.
 
         Compute(32, 32)(Core).done()                  ->  for i: for j:  y[i, j] = ...
         Compute(32, 32)(Core).done().vectorize(16)    ->  for i: for j in 0, 16:  y[i, j : j + 16] = ...

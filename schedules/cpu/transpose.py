@@ -21,6 +21,7 @@ from taskmap.ir.nodes import Buffer, Dim, Kernel, Scope
 from taskmap.ir.target import CpuTarget
 from taskmap.ir.task import Task
 from taskmap.schedules.common.transpose_domain import Transpose
+from taskmap.schedules.strategies.merged import MergedTask
 from taskmap.schedules.strategies.transpose import TransposedTask
 
 _LINE_BYTES = 128
@@ -42,13 +43,13 @@ def schedule_transpose(
     from which on cores share it."""
     side = max(16, _LINE_BYTES // max(b.dtype.bytes for b in (*task.outputs, *(w.buffer for w in t.staged))))
     rows, columns = (_side(extents[r], side) for r in (t.along, t.across))
-    whole = TransposedTask(task, t, domain, runs, extents)
+    whole = TransposedTask(MergedTask(task, domain, runs, extents), t)
     anchor = whole.turned
     tree = Compute(anchor).tile(columns, rows).to(Level.CORE).layout("column")
     tree = tree.parallel(least, tasks=_TASKS_PER_CORE * target.cores)
     for x in anchor.inputs:
         tree = tree.move(x.name, Scope.LOCAL, lambda copy: copy.done().vectorize(lanes))
-    note = f"cpu.transpose({whole.size}, tile={rows}x{columns}, lanes={lanes})"
+    note = f"cpu.transpose({whole.whole.size}, tile={rows}x{columns}, lanes={lanes})"
     return replace(whole.kernel(tree.done().vectorize(lanes), anchor, target), note=note)
 
 

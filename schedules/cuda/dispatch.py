@@ -14,7 +14,7 @@ from taskmap.schedules.common.scheduled import ScheduledKernel
 from taskmap.schedules.cuda.matmul.problem_view import Gemm, find_product
 from taskmap.schedules.cuda.pointwise import schedule_pointwise
 from taskmap.schedules.cuda.recurrence import schedule_recurrence
-from taskmap.schedules.cuda.rows import schedule_rows
+from taskmap.schedules.cuda.rows.template import schedule_rows
 from taskmap.schedules.cuda.scatter import schedule_scatter
 from taskmap.schedules.cuda.select_attention import schedule_attention
 from taskmap.schedules.cuda.select_matmul import choose, schedule_config

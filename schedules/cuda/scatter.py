@@ -16,11 +16,14 @@ which the number is kept. Sums of floats depend on it in their last places, as w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from taskmap.ir.algebra.mapping import spatial
+from taskmap.ir.builder import Builder
 from taskmap.ir.construct import cast, ceil_div, const, identity, index, load, maximum, minimum, product, static_size
+from taskmap.ir.decompose.levels import Level
+from taskmap.ir.decompose.stages import Compute
 from taskmap.ir.isa.table import instruction_named
 from taskmap.ir.nodes import Buffer, Dim, Expr, Intrinsic, Kernel, Scope, Var
 from taskmap.ir.printer import print_dim
@@ -32,9 +35,9 @@ from taskmap.schedules.common.access import storage_order
 from taskmap.schedules.common.inline import Inliner, combine
 from taskmap.schedules.common.positions import flatten, unravel
 from taskmap.schedules.common.scatter_domain import ScatterDomain, find_scatter
-from taskmap.schedules.cuda.support.launch import WARP, Launch, place_of
-from taskmap.schedules.cuda.support.one_thread_per_vector import one_thread_each
+from taskmap.schedules.cuda.support.launch import WARP, Launch, block_size, place_of
 from taskmap.schedules.cuda.support.vectors import fills
+from taskmap.schedules.strategies.merged import MergedTask
 
 _OWNERS = 256
 """Threads per multiprocessor that walk the source: more would read the positions more often."""
@@ -84,15 +87,21 @@ def _owners(frame: ScatterDomain, target: GpuTarget) -> Kernel:
     columns = [d for d in storage_order(out) if d in frame.followed]
     ranges, chunk = _ranges(frame, [shape[d] for d in columns], target)
     items: list[Dim] = [ranges, *(shape[d] for d in columns)]
-    with one_thread_each(frame.task, items, target) as (launch, inside, (part, *at)):
-        start = launch.b.let("start", inside.simplifier(part * chunk))
-        place = dict(zip(columns, at, strict=True))
-        _begin(frame, place, start, chunk, ranges, inside)
-        _walk(frame, place, start, chunk, ranges, inside.nested())
+    threads = block_size(product(items), target)
+    owners = MergedTask(frame.task, out, [], items)
+    anchor = owners.elements
+
+    def owner(where: Sequence[Expr], value: Expr, b: Builder, values: Inliner) -> None:
+        start = b.let("start", values.simplifier(where[0] * chunk))
+        place = dict(zip(columns, where[1:], strict=True))
+        _begin(frame, place, start, chunk, ranges, values)
+        _walk(frame, place, start, chunk, ranges, values.nested())
+
+    tree = Compute(anchor).tile(*[1] * len(items)).to(Level.THREAD).group(threads).done()
+    kernel = owners.kernel(tree, anchor, target, {}, owner, zeros=False).launched(min_blocks=1)
     size = "x".join(map(print_dim, shape))
-    return launch.kernel(
-        f"cuda.scatter({size}, {frame.e.op}, owners, ranges={ranges}, threads={launch.threads}, order=source)"
-    )
+    note = f"cuda.scatter({size}, {frame.e.op}, owners, ranges={ranges}, threads={threads}, order=source)"
+    return replace(kernel, note=note)
 
 
 def _ranges(frame: ScatterDomain, columns: list[Dim], target: GpuTarget) -> tuple[int, Dim]:

@@ -60,14 +60,14 @@ class _Tile:
 
 
 def _tile(task: TransposedTask, walks: Sequence[MemoryStep]) -> _Tile:
-    t, shape = task.t, task.domain.shape
+    t, shape = task.t, task.whole.domain.shape
     staged = {id(w.buffer) for w in t.staged}
     rest = [w for w in walks if id(w.buffer) not in staged]
     lanes = min(
-        vector_lanes(t.staged, t.axes, task.runs[t.across], shape),
-        vector_lanes(rest, t.axes, task.runs[t.along], shape),
+        vector_lanes(t.staged, t.axes, task.whole.runs[t.across], shape),
+        vector_lanes(rest, t.axes, task.whole.runs[t.along], shape),
     )
-    while lanes > 1 and not (fills(task.extents[t.along], lanes) and fills(task.extents[t.across], lanes)):
+    while lanes > 1 and not (all(fills(task.whole.extents[r], lanes) for r in (t.along, t.across))):
         lanes //= 2
     narrow = min(w.buffer.dtype.bytes for w in t.staged) < _WORD
     return _Tile(64, lanes) if narrow and lanes > 1 else _Tile(32, 1)
@@ -77,7 +77,7 @@ def schedule_transpose(task: TransposedTask, walks: Sequence[MemoryStep], target
     """The kernel of a task that transposes. walks: all its accesses, in terms of the axes."""
     tile, anchor = _tile(task, walks), task.turned
     kernel = task.kernel(_strategy(anchor, tile), anchor, target).launched(min_blocks=1)
-    note = f"cuda.transpose({task.size}, tile={tile.side}x{tile.side}, threads={_THREADS}, lanes={tile.lanes})"
+    note = f"cuda.transpose({task.whole.size}, tile={tile.side}x{tile.side}, threads={_THREADS}, lanes={tile.lanes})"
     return replace(kernel, note=note)
 
 

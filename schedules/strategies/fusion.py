@@ -23,8 +23,10 @@ from taskmap.ir.lower.flatten import strides_of
 from taskmap.ir.nodes import (
     Body,
     Buffer,
+    Compare,
     Expr,
     For,
+    If,
     Kernel,
     Let,
     Load,
@@ -324,4 +326,10 @@ def _ranges(kernel: Kernel) -> Simplifier:
                 found.bind(v, n)
         elif isinstance(s, Let) and s.value.dtype.is_int:
             found.bind_range(s.var, found.range(s.value))
+    last = kernel.body[-1] if kernel.body else None
+    test = last.cond if isinstance(last, If) and not last.orelse else None
+    if isinstance(test, Compare) and test.op == "lt" and isinstance(test.a, Var):
+        before = (e for s in kernel.body[:-1] for e in walk_exprs(s))
+        if all(e is not test.a for e in before):  # it is used behind the test alone
+            found.bind(test.a, test.b)
     return found

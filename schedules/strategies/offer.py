@@ -192,7 +192,7 @@ def _why_not(tree: Tree, p: Product) -> str:
 
 def _why_no_target(tree: Tree, target: Target) -> str:
     """The reason why a tree does not compute its spec on a target."""
-    on_gpu = any(isinstance(s, TileStep) and s.level is Level.BLOCK for s in tree.steps)
+    on_gpu = any(isinstance(s, TileStep) and s.level in (Level.BLOCK, Level.THREAD) for s in tree.steps)
     if on_gpu != (target.kind == "cuda"):
         return f"it is for {'blocks of threads' if on_gpu else 'cores'}, and the target is {target}."
     if not all(_begins_neutral(s) for s in tree.steps):

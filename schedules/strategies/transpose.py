@@ -9,48 +9,38 @@ from the elements of its tiles.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from taskmap.ir.builder import Builder
-from taskmap.ir.decompose.lowering import kernel_on
 from taskmap.ir.decompose.strategy import Strategy
-from taskmap.ir.nodes import Buffer, Call, Dim, Expr, Kernel, Var
-from taskmap.ir.printer import print_dim
+from taskmap.ir.nodes import Buffer, Call, Expr, Kernel, Var
 from taskmap.ir.target import Target
 from taskmap.ir.task import Stage, Task
 from taskmap.ir.visit import loads_in, substitute
 from taskmap.schedules.common.access import MemoryStep
 from taskmap.schedules.common.inline import Inliner, Reader
-from taskmap.schedules.common.positions import position_of, store_outputs
+from taskmap.schedules.common.positions import store_outputs
 from taskmap.schedules.common.transpose_domain import Transpose
-from taskmap.schedules.strategies.fusion import Fusion, Read
+from taskmap.schedules.strategies.fusion import Read
+from taskmap.schedules.strategies.merged import MergedTask
 
 
 @dataclass(frozen=True, slots=True)
 class TransposedTask:
-    """A task whose outputs are written along one run of axes and some inputs read along another. extents: the sizes of
-    the runs of ``domain``."""
+    """A task whose outputs are written along one run of axes and some inputs read along another."""
 
-    task: Task
+    whole: MergedTask
     t: Transpose
-    domain: Buffer
-    runs: Sequence[Sequence[int]]
-    extents: Sequence[Dim]
 
     @property
     def others(self) -> list[int]:
         """The runs of axes that are not a side of a tile."""
-        return [r for r in range(len(self.runs)) if r not in (self.t.along, self.t.across)]
-
-    @property
-    def size(self) -> str:
-        """The sizes of the runs, as text."""
-        return "x".join(map(print_dim, self.extents))
+        return [r for r in range(len(self.whole.runs)) if r not in (self.t.along, self.t.across)]
 
     @property
     def turned(self) -> Task:
         """y[..., j, i] = elements at [..., i, j] of each staged tensor."""
-        sizes = [self.extents[r] for r in (*self.others, self.t.across, self.t.along)]
+        sizes = [self.whole.extents[r] for r in (*self.others, self.t.across, self.t.along)]
         *lead, j, i = [*(Var(f"batch{n}") for n in range(len(sizes) - 2)), Var("j"), Var("i")]
         *outer, across, along = sizes
         inputs = [Buffer(f"x{n}", w.buffer.dtype, (*outer, along, across)) for n, w in enumerate(self.t.staged)]
@@ -61,16 +51,12 @@ class TransposedTask:
 
     def kernel(self, tree: Strategy, anchor: Task, target: Target) -> Kernel:
         """The kernel of the task, scheduled by a strategy for ``anchor``, its ``turned`` stage."""
-        buffers = {b.name: b for b in (*anchor.inputs, *anchor.outputs)}
         reads = dict(zip(anchor.inputs, map(self._reader, self.t.staged), strict=True))
-        fusion = Fusion(self.task, target, reads, {anchor.outputs[0]: self._write}, zeros=False)
-        kernel = fusion.apply(kernel_on(tree, self.task.name, buffers, buffers))
-        task = self.task
-        return replace(kernel, buffers=(*task.inputs, *task.outputs), outputs=task.outputs, dims=task.dims)
+        return self.whole.kernel(tree, anchor, target, reads, self._write, zeros=False)
 
     def _position(self, order: Sequence[int], where: Sequence[Expr], values: Inliner) -> list[Expr]:
         places = dict(zip(order, where, strict=True))
-        return position_of(self.domain, self.runs, [places[r] for r in range(len(self.runs))], values)
+        return self.whole.position([places[r] for r in range(len(places))], values)
 
     def _reader(self, w: MemoryStep) -> Read:
         order = (*self.others, self.t.along, self.t.across)
@@ -85,7 +71,7 @@ class TransposedTask:
         for w, value in zip(self.t.staged, loads_in(turned), strict=True):
             values.readers[w.buffer] = _element(b.let(w.buffer.name, value))
         position = self._position((*self.others, self.t.across, self.t.along), where, values)
-        store_outputs(b, values, self.domain, position, self.task.outputs)
+        store_outputs(b, values, self.whole.domain, position, self.whole.task.outputs)
 
 
 def _element(value: Expr) -> Reader:

@@ -44,7 +44,8 @@ from taskmap.schedules.cuda.hopper.attention import HopperAttentionConfig
 from taskmap.schedules.cuda.hopper.matmul import HopperConfig
 from taskmap.schedules.cuda.matmul.config import MatmulConfig
 from taskmap.schedules.cuda.matmul.problem_view import find_product
-from taskmap.schedules.cuda.rows import RowConfig, schedule_rows
+from taskmap.schedules.cuda.rows.config import RowConfig
+from taskmap.schedules.cuda.rows.template import schedule_rows
 from taskmap.schedules.cuda.select_attention import schedule_attention
 from taskmap.schedules.cuda.select_matmul import schedule_config, space
 from tests.schedules.graph_tasks import Strides, channels_last, fused, layer_norm, matrix_product, tensor

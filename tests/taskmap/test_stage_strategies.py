@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 import taskmap
 from examples.strategies import softmax_rows as softmax_module
 from examples.strategies.cpu_convolution import cpu_convolution
-from examples.strategies.softmax_rows import softmax, softmax_rows
+from examples.strategies.softmax_rows import held, long_softmax_rows, softmax, softmax_rows
 from examples.strategies.transpose import transpose
 from taskmap.decompose import (
     BLOCK,
@@ -24,6 +24,7 @@ from taskmap.decompose import (
     THREAD,
     WARP,
     Compute,
+    MatMul,
     Reduce,
     Strategy,
     Task,
@@ -32,6 +33,8 @@ from taskmap.decompose import (
     stage,
     tensor,
 )
+from taskmap.ir import repeat, spatial
+from taskmap.ir.errors import ScheduleError
 from taskmap.ir.types import f16, f32, i32
 
 M, N = dim("m"), dim("n")
@@ -57,6 +60,39 @@ def test_softmax_in_six_orders_of_threads(shape: tuple[int, int]) -> None:
     found = simulate(softmax_rows(M, shape[1]), x, y)
     assert found.runs == 6
     np.testing.assert_allclose(y, exact_softmax(x), rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize(("shape", "threads"), [((3, 1009), 256), ((2, 97), 64), ((2, 40), 32)])
+def test_softmax_of_rows_that_blocks_hold(shape: tuple[int, int], threads: int) -> None:
+    x = np.random.default_rng(shape[1]).standard_normal(shape).astype(np.float32) * 4
+    y = np.full_like(x, np.nan)
+    found = simulate(long_softmax_rows(M, shape[1], threads), x, y)
+    assert found.runs == 6
+    np.testing.assert_allclose(y, exact_softmax(x), rtol=0, atol=2e-6)
+    exchanges = 2 if threads > 32 else 0  # one for each sum that warps share
+    assert found.counters["barriers"] == exchanges * shape[0]
+
+
+def test_a_sum_of_threads_that_are_no_power_of_two() -> None:
+    for threads in (16, 48):
+        with pytest.raises(ScheduleError, match=f"{threads} threads share a sum"):
+            long_softmax_rows(M, 96, threads).kernel()
+
+
+def test_a_block_that_takes_one_row_after_another() -> None:
+    """Its warps exchange sums in the same memory time and again."""
+    rows = held(Compute(softmax(M, 100)).tile(3, 128).to(BLOCK).tile(1, 128), REGISTER)
+    x = np.random.default_rng(0).standard_normal((7, 100)).astype(np.float32)
+    y = np.full_like(x, np.nan)
+    by = repeat(1, 2) * spatial(1, 64)
+    simulate(rows.done(by=by), x, y)
+    np.testing.assert_allclose(y, exact_softmax(x), rtol=0, atol=2e-6)
+    given = tensor("x", f32[M, 100])
+    highest = stage("highest", (M,), lambda i: reduced("max", 100, lambda k: given[i, k]))
+    less = Compute(Task.of("less", highest, stage("y", (M, 100), lambda i, j: given[i, j] - highest[i])))
+    once = less.tile(3, 128).to(BLOCK).tile(1, 128).move("x", REGISTER).move("highest", REGISTER).done(by=by)
+    simulate(once, x, y)
+    np.testing.assert_array_equal(y, x - x.max(-1, keepdims=True))
 
 
 @pytest.mark.parametrize("shape", SIZES)
@@ -178,6 +214,10 @@ def test_stages_that_are_not_moved_are_computed_where_they_are_read() -> None:
         "inlined": block.tile(1, 4).to(THREAD).done(),
         "in registers": block.tile(2, 4).to(THREAD).move("twice", REGISTER).done(),
         "shared": block.move("twice", SHARED).tile(2, 32).to(WARP).done(),
+        "held by a block": block.move("x", REGISTER).tile(1, 4).to(THREAD).done(),
+        "computed by a block": block.move("twice", REGISTER).tile(1, 4).to(THREAD).done(),
+        "by a mapping": block.move("twice", REGISTER).done(by=repeat(2, 1) * spatial(8, 8) * repeat(1, 4)),
+        "by chunks": block.move("x", REGISTER).done(by=spatial(16, 8)),
         "copied": block.move("x", SHARED).move("bias", SHARED).tile(2, 32).to(WARP).done(),
     }
     for name, tree in trees.items():
@@ -188,6 +228,37 @@ def test_stages_that_are_not_moved_are_computed_where_they_are_read() -> None:
     y = np.full((33, 70), np.nan, np.float32)
     taskmap.build(spec.tile(4, 16).to(CORE).tile(1, 16).tile(1, 1).to(LANES).done().kernel())(given, added, y)
     np.testing.assert_allclose(y, exact, rtol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(33, 70), (8, 64), (1, 3)])
+def test_threads_of_the_whole_grid(shape: tuple[int, int]) -> None:
+    """Rows that end inside a vector, and threads without a tile."""
+    x, bias = tensor("x", f32[M, N]), tensor("bias", f32[N])
+    spec = Compute(Task.of("added", stage("y", (M, N), lambda i, j: x[i, j] + bias[j])))
+    trees = {
+        "elements": spec.tile(1, 1).to(THREAD).done(),
+        "tiles": spec.tile(2, 4).to(THREAD).group(64).done(),
+        "vectors": spec.tile(1, 4).to(THREAD).group(32).done().vectorize(4),
+        "several vectors": spec.tile(2, 6).to(THREAD).group(96).done().vectorize(4),
+        "of a block": spec.tile(8, 32).to(BLOCK).move("x", SHARED).tile(1, 4).to(THREAD).done().vectorize(4),
+    }
+    rng = np.random.default_rng(0)
+    given, added = rng.random(shape, np.float32), rng.random(shape[1], np.float32)
+    for name, tree in trees.items():
+        y = np.full(shape, np.nan, np.float32)
+        simulate(tree, given, added, y, seeds=(0, 1), policies=("late",))
+        np.testing.assert_array_equal(y, given + added, err_msg=name)
+        assert "threads" in str(tree)
+
+
+def test_a_product_by_threads_of_the_whole_grid() -> None:
+    tree = MatMul(M, N, dim("k")).tile(2, 3).to(THREAD).accumulate_in(REGISTER).split(1).tile(1, 1).done()
+    rng = np.random.default_rng(0)
+    a, b, c = rng.random((33, 20), np.float32), rng.random((20, 35), np.float32), np.zeros((33, 35), np.float32)
+    simulate(tree, a, b, c, seeds=(0, 1), policies=("late",))
+    np.testing.assert_allclose(c, a @ b, rtol=1e-5)
+    assert tree.kernel().launch is not None
+    assert tree.kernel().launch.threads == 256
 
 
 def test_sizes_by_name() -> None:

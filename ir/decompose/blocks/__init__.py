@@ -4,7 +4,9 @@ In reading order:
 
     grid         the tiles of blocks
     tiles        the numbers of the tiles of threads
+    threads      threads of the whole grid, without tiles of blocks
     sums         the sums that workers share
+    thread_group    threads that reduce together: lanes by shuffles, warps through shared memory
     multicast    blocks of a cluster that fetch for each other
 
 May import: the steps, views and refusals of ``ir.decompose``.

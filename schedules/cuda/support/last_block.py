@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import ceil_div, eq, load, static_size
+from taskmap.ir.decompose.blocks.thread_group import Combine, ThreadGroup
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.last_block import arrive, reset
 from taskmap.ir.nodes import Buffer, Dim, Expr, Kernel, Scope
 from taskmap.ir.types import DType, i32
 from taskmap.ir.workers import BLOCKS, THREAD
-from taskmap.schedules.cuda.support.thread_group import Combine, ThreadGroup
 
 Partial = Sequence[tuple[Expr, DType]]
 """A block's partial result of one reduction: values that are reduced as one."""

@@ -10,6 +10,7 @@ from taskmap.ir.construct import cast, const, index, product, static_size
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.isa.table import instruction_named
 from taskmap.ir.nodes import Dim, Expr, GpuLaunch, Intrinsic, Kernel, Var
+from taskmap.ir.target import GpuTarget
 from taskmap.ir.task import Task
 from taskmap.ir.types import i32, i64
 from taskmap.ir.workers import BLOCKS, THREAD
@@ -20,6 +21,18 @@ WARP = 32
 """Threads in lockstep: the lanes of a warp."""
 WARPGROUP = 128
 """Threads that multiply together on Hopper."""
+_THREADS = 256
+_FEWEST_THREADS = 2 * WARP
+
+
+def block_size(items: Dim, target: GpuTarget) -> int:
+    """Threads of a block if each takes one work item: fewer if a small task would leave multiprocessors without
+    work."""
+    known = static_size(items)
+    threads = _THREADS
+    while known is not None and threads > _FEWEST_THREADS and known < threads * target.cores:
+        threads //= 2
+    return threads
 
 
 @dataclass(slots=True)

@@ -104,8 +104,16 @@ def tiles_given_twice() -> None:
     MatMul(M, N, K).tile(64, 64).to(BLOCK).to(WARP)
 
 
-def threads_of_a_kernel() -> None:
-    MatMul(M, N, K).tile(4, 4).to(THREAD)
+def warps_of_a_kernel() -> None:
+    MatMul(M, N, K).tile(4, 4).to(WARP)
+
+
+def threads_of_a_loop() -> None:
+    Compute(ROWS).tile(1, 64).tile(1, 4).to(THREAD)
+
+
+def too_many_threads_in_a_group() -> None:
+    MatMul(M, N, K).tile(4, 4).to(THREAD).group(2048)
 
 
 def cores_of_a_block() -> None:
@@ -449,7 +457,8 @@ def sum_of_a_part() -> None:
 
 
 def stage_in_registers_of_a_block() -> None:
-    Compute(ROWS).tile(4, 32).to(BLOCK).move("x", REGISTER)
+    more = Task.of("more", stage("y", (M, N), lambda i, j: X[i, j] + 1))
+    Compute(more).tile(4, 32).to(BLOCK).move("x", REGISTER).done()
 
 
 def stage_by_a_mapping() -> None:
@@ -467,7 +476,7 @@ def leaf_by_a_mapping_that_does_not_divide() -> None:
 
 
 def registers_by_a_mapping() -> None:
-    Compute(ROWS, "less").tile(4, 32).to(BLOCK).tile(1, 32).to(WARP).move("x", REGISTER).done(by=spatial(1, 32))
+    MatMul(M, N, K).tile(4, 32).to(BLOCK).accumulate_in(REGISTER, store=lambda c: c.done(by=spatial(4, 32)))
 
 
 def leaf_of_too_many_threads() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from taskmap.decompose import BLOCK, CORE, LOCAL, REGISTER, Compute, MatMul, Strategy, Task, dim, stage, tensor
+from taskmap.decompose import BLOCK, CORE, LOCAL, REGISTER, THREAD, Compute, MatMul, Strategy, Task, dim, stage, tensor
 from taskmap.ir.types import f32
 
 M, N, K = dim("m"), dim("n"), dim("k")
@@ -32,6 +32,14 @@ def vectors_before_the_leaf() -> None:
 
 def vectors_of_threads() -> None:
     element_wise().to(BLOCK).done().vectorize(4)
+
+
+def long_vectors_of_threads() -> None:
+    element_wise().to(THREAD).done().vectorize(32)
+
+
+def vectors_of_registers() -> None:
+    element_wise().to(THREAD).move("x", REGISTER).done().vectorize(4)
 
 
 def vectors_of_three() -> None:

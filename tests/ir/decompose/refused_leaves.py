@@ -101,3 +101,7 @@ def barriers_of_a_store_left_out() -> None:
 def mbarriers_left_out() -> None:
     tree = MatMul(M, N, K, a=f16, b=f16).tile(64, 64).to(BLOCK).specialize(WARPGROUP, "fetch").accumulate_in(REGISTER)
     tree.split(64).move("a", SHARED).prefetch(2).no_sync()
+
+
+def shared_memory_of_a_thread() -> None:
+    MatMul(M, N, K).tile(4, 4).to(THREAD).split(8).move("a", SHARED)

@@ -14,7 +14,8 @@ from taskmap.ir.target import cuda_target
 from taskmap.ir.types import DType, boolean, f32, i64
 from taskmap.schedules import schedule
 from taskmap.schedules.common.row_domain import find_contiguous_rows
-from taskmap.schedules.cuda.rows import RowConfig, schedule_rows
+from taskmap.schedules.cuda.rows.config import RowConfig
+from taskmap.schedules.cuda.rows.template import schedule_rows
 from tests.schedules import cuda_running
 from tests.schedules.graph_tasks import fused, tensor
 from tests.schedules.running import TOLERANCE, Array, Case, compare_outputs
@@ -34,7 +35,7 @@ def numbers(*shape: int, dtype: type = np.float32) -> Array:
 @pytest.fixture(autouse=True)
 def _short_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let blocks divide rows that are short enough for the simulator."""
-    monkeypatch.setattr("taskmap.schedules.cuda.rows._LEAST_STEPS", 1)
+    monkeypatch.setattr("taskmap.schedules.cuda.rows.config._LEAST_STEPS", 1)
 
 
 def check(case: Case, parts: int, interpret: bool = False) -> Kernel:

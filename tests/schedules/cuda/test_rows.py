@@ -11,7 +11,8 @@ from taskmap.ir.interp.definitions import size_of
 from taskmap.ir.nodes import Dim, Var
 from taskmap.schedules import schedule
 from taskmap.schedules.common.row_domain import find_contiguous_rows, find_rows
-from taskmap.schedules.cuda.rows import RowConfig, schedule_rows
+from taskmap.schedules.cuda.rows.config import RowConfig
+from taskmap.schedules.cuda.rows.template import schedule_rows
 from tests.schedules.cpu.test_rows import centred, random_case
 from tests.schedules.cuda_running import check, check_kernel, cuda, simulated, source_of
 from tests.schedules.graph_tasks import channels_last, fused, layer_norm, tensor

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import const, eq, index
+from taskmap.ir.decompose.levels import Level
 from taskmap.ir.isa.table import instruction_named
 from taskmap.ir.nodes import Expr, Intrinsic, Scope
 from taskmap.ir.types import i32
-from taskmap.schedules.cuda.support.launch import WARP
 
+_WARP = Level.WARP.threads
 Combine = Callable[[Sequence[Expr], Sequence[Expr]], Sequence[Expr]]
 """(mine, other) -> both combined, for a tuple of values that are reduced as one."""
 
@@ -40,15 +41,15 @@ class ThreadGroup:
         """The reduction of the values of all threads of the group. Every thread of the block must call this."""
         if self.across:
             return self._through_memory(list(values), combine)
-        b, within = self.b, min(self.size, WARP)
+        b, within = self.b, min(self.size, _WARP)
         found = self.in_warp(list(values), combine, within)
-        warps = self.size // WARP
+        warps = self.size // _WARP
         if warps < 2:
             return found
         cells = [b.allocate("exchange", v.dtype, (self.teams, warps), Scope.SHARED) for v in found]
-        with b.when(eq(self.lane % WARP, 0)):
+        with b.when(eq(self.lane % _WARP, 0)):
             for cell, v in zip(cells, found, strict=True):
-                b.store(cell, (self.number, self.lane // WARP), v)
+                b.store(cell, (self.number, self.lane // _WARP), v)
         b.barrier()
         parts = [b.let("part", cell[self.number, self.lane % warps]) for cell in cells]
         return self.in_warp(parts, combine, warps)
@@ -77,7 +78,7 @@ class ThreadGroup:
         distance = size // 2
         while distance:
             by = const(distance, i32)
-            others = [b.let("other", Intrinsic(shuffle, (index(WARP), v, by), v.dtype, 1)) for v in values]
+            others = [b.let("other", Intrinsic(shuffle, (index(_WARP), v, by), v.dtype, 1)) for v in values]
             values = [b.let("both", v) for v in combine(values, others)]
             distance //= 2
         return values

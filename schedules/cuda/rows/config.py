@@ -1,0 +1,145 @@
+"""The distribution of rows over threads and blocks, and its choice by sizes and target."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from taskmap.ir.construct import ceil_div, product, static_size
+from taskmap.ir.nodes import Dim, Var
+from taskmap.ir.target import GpuTarget
+from taskmap.schedules.common.access import MemoryStep, memory_order
+from taskmap.schedules.common.row_domain import RowDomain, reductions_of
+from taskmap.schedules.cuda.support.launch import WARP
+from taskmap.schedules.cuda.support.vectors import fills, vector_lanes
+
+_THREADS = 128
+_LARGEST_TEAM = 1024
+_SLOTS_OF_WARP = 8
+_MOST_SLOTS = 16
+_LOOP_TEAM = 256
+_FEWEST_PARTS = 4
+_COMPUTED_BYTES = 4
+"""Bytes of an element that is computed from one of the row and kept, too."""
+_OTHER_REGISTERS = 32
+_WALKING_THREADS = 512
+"""Threads of a block that walks its rows again in every pass: each has enough registers for an unrolled walk."""
+_BLOCKS_PER_SM = 2
+"""Blocks per multiprocessor if several share a row because there are few rows."""
+_LEAST_STEPS = 4
+"""Vectors for each thread of a block that shares a row."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowConfig:
+    """The distribution of rows: ``team`` threads take a row, ``lanes`` elements each at a time, ``slots`` times.
+
+    slots 0: as often as needed, walking the row again in each pass. columns: for rows that are interleaved in memory,
+    like the columns of a matrix, the number of them that neighbouring threads take; 0 for contiguous rows. parts: the
+    number of blocks that share a row; slots are 0 then.
+    """
+
+    team: int
+    lanes: int
+    slots: int
+    columns: int = 0
+    parts: int = 1
+
+    @property
+    def teams(self) -> int:
+        """Rows that a block takes at once."""
+        return self.columns or (1 if self.parts > 1 else max(1, _THREADS // self.team))
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return self.team * self.teams
+
+
+def row_config(rows: Dim, units: Dim, lanes: int, target: GpuTarget) -> RowConfig:
+    """The configuration for ``rows`` rows of ``units`` vectors: a warp if eight vectors for each of its threads hold
+    the row, else as many threads as it takes; more if there are too few rows to fill the GPU."""
+    size = static_size(units)
+    if size is None:
+        return RowConfig(_LOOP_TEAM, lanes, 0)
+    most = min(_LARGEST_TEAM, _power(size))
+    team = min(WARP, most)
+    while team < most and size > team * _SLOTS_OF_WARP:
+        team *= 2
+    count = static_size(rows)
+    while count is not None and team < most and count * team < target.cores * target.threads_per_sm // 4:
+        team *= 2
+    slots = -(-size // team)
+    return RowConfig(team, lanes, slots if slots <= _MOST_SLOTS else 0)
+
+
+def column_config(rows: Dim, length: Dim, target: GpuTarget) -> RowConfig:
+    """The configuration for interleaved rows: a warp of columns, and as many threads to each as it takes to fill the
+    GPU."""
+    size, count = static_size(length), static_size(rows)
+    team = _FEWEST_PARTS
+    while (
+        team < WARP and (size is None or size > 2 * team) and (count or 0) * team < target.cores * target.threads_per_sm
+    ):
+        team *= 2
+    slots = 0 if size is None else -(-size // team)
+    return RowConfig(team, 1, slots if slots <= _MOST_SLOTS else 0, WARP)
+
+
+def _power(n: int) -> int:
+    return 1 << max(0, n - 1).bit_length()
+
+
+@dataclass(frozen=True, slots=True)
+class RowShape:
+    """The rows of a task as the choice sees them: their number, the merged axes along them, and its accesses in terms
+    of ``axes``. runs, extents: the merged axes of a row, and their sizes."""
+
+    frame: RowDomain
+    axes: tuple[Var, ...]
+    walks: Sequence[MemoryStep]
+    runs: Sequence[Sequence[int]]
+    extents: Sequence[Dim]
+    rows: Dim
+
+    def choose(self, target: GpuTarget) -> RowConfig:
+        """The default configuration; it holds the row in registers only if they suffice."""
+        full, extents = self.frame.rows.full, self.extents
+        order = [d for d in memory_order(self.frame.task, full) if static_size(full.shape[d]) != 1]
+        if order and order[-1] not in self.frame.rows.reduced:
+            found = column_config(self.rows, product(extents), target)
+        else:
+            lanes = vector_lanes(self.walks, self.axes, self.runs[-1], full.shape)
+            while not fills(extents[-1], lanes) and lanes > 1:
+                lanes //= 2
+            found = row_config(self.rows, product([*extents[:-1], ceil_div(extents[-1], lanes)]), lanes, target)
+        parts = self._parts(found, target)
+        if parts > 1:
+            team = min(_WALKING_THREADS // (found.columns or 1), max(found.team, _LOOP_TEAM // (found.columns or 1)))
+            return replace(found, slots=0, team=team, parts=parts)
+        held = found.slots * found.lanes * (full.dtype.bytes + _COMPUTED_BYTES) // 4
+        available = min(target.registers_per_thread, target.registers_per_sm // found.threads) - _OTHER_REGISTERS
+        if found.slots and held <= available:
+            return found
+        largest = _WALKING_THREADS // (found.columns or 1)
+        return replace(found, slots=0, team=min(found.team, largest))
+
+    def _parts(self, c: RowConfig, target: GpuTarget) -> int:
+        """The number of blocks that share a row: as many as fill the GPU, each with enough to do; 1 if a size is
+        symbolic."""
+        count = static_size(self.rows)
+        if count is None or not one_walk(self.frame):
+            return 1
+        blocks = -(-count // (c.columns or 1))
+        wanted = _BLOCKS_PER_SM * target.cores // blocks
+        size = static_size(product(self.extents))
+        if size is None:
+            return wanted if count == 1 else 1
+        return min(wanted, size // (c.lanes * _WALKING_THREADS // (c.columns or 1) * _LEAST_STEPS))
+
+
+def one_walk(frame: RowDomain) -> bool:
+    """True if the first walk along the row computes all reductions and full outputs."""
+    level, task = frame.depths(), frame.task
+    walked = [s for s in task.stages if reductions_of(s) or (s.out in task.outputs and frame.is_full(s.out))]
+    return all(level[s.out] == 0 for s in walked)
