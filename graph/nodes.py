@@ -202,21 +202,22 @@ def topological(roots: Iterable[Node], ends: Callable[[Node], bool] | None = Non
     not go past them.
     """
     order: dict[Node, None] = {}
+    seen: set[Node] = set()
     for root in roots:
+        if root in seen:
+            continue
+        seen.add(root)
         stack: list[tuple[Node, Iterator[Node]]] = [(root, _sources(root, ends))]
-        seen = {root}
         while stack:
             node, rest = stack[-1]
-            if node in order:
-                stack.pop()
-                continue
-            child = next((n for n in rest if n not in order and n not in seen), None)
-            if child is None:
+            for child in rest:
+                if child not in seen:
+                    seen.add(child)
+                    stack.append((child, _sources(child, ends)))
+                    break
+            else:
                 order[node] = None
                 stack.pop()
-            else:
-                seen.add(child)
-                stack.append((child, _sources(child, ends)))
     return list(order)
 
 

@@ -85,6 +85,8 @@ class Task:
     dims: tuple[Var, ...] = ()
     anchor: int | None = None
     producers: dict[Buffer, Stage] = field(init=False)
+    written: object = field(init=False, repr=False, default=None)
+    """The task's structure, written once (see analysis/key.py)."""
 
     @staticmethod
     def of(name: str, *stages: Stage) -> Task:

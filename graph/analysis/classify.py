@@ -11,6 +11,7 @@ recurrence    a loop over steps                      LSTM, GRU, RNN
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 
 from taskmap.graph.nodes import Node, OperatorNode
 from taskmap.ir.analysis.contraction import find_contraction, multiplies_bytes
@@ -23,6 +24,8 @@ from taskmap.ir.types import i64
 from taskmap.ir.visit import walk_exprs
 
 _DEAR = 8
+_remembered = lru_cache(maxsize=4096)
+"""Passes and planning ask the same of a definition again and again, and definitions do not change."""
 
 
 def definition(node: Node) -> Compute:
@@ -38,6 +41,7 @@ def redefined(node: Node, inputs: tuple[Node, ...], define: Compute) -> Operator
     return replace(node, inputs=inputs, define=define)
 
 
+@_remembered
 def is_view(define: Compute) -> bool:
     """True if the definition only moves elements, by indices that do not depend on data."""
     body = define.body
@@ -64,6 +68,7 @@ def _is_zero(e: Expr) -> bool:
     return isinstance(e, Const) and e.value == 0
 
 
+@_remembered
 def is_injective(define: Compute) -> bool:
     """True if an element needs a fixed, small number of input elements: no reduction, scatter or recurrence."""
     return not any(isinstance(e, (Reduce, Scatter, Recurrence)) for e in walk_exprs(define.body))
@@ -79,6 +84,7 @@ def is_recurrence(define: Compute) -> bool:
     return isinstance(define.body, Recurrence)
 
 
+@_remembered
 def arithmetic_cost(define: Compute) -> int:
     """Work per element of an injective definition: 1 per load or operation, 8 per function call or division."""
     cost = 0
@@ -92,6 +98,7 @@ def arithmetic_cost(define: Compute) -> int:
     return cost
 
 
+@_remembered
 def is_contraction(define: Compute) -> bool:
     """True if the definition is a sum of products of floats, or of bytes, that can anchor a template.
 

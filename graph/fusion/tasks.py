@@ -46,7 +46,8 @@ def build_task(
     task_outputs = tuple(buffers[n] for n in outputs)
     at = None if anchor is None else nodes.index(anchor)
     task = Task(name, task_inputs, tuple(stages), task_outputs, anchor=at)
-    return replace(task, dims=_symbolic(task))
+    dims = _symbolic(task)
+    return replace(task, dims=dims) if dims else task
 
 
 def members_and_inlined(members: Sequence[Node], inlined: Container[Node]) -> list[Node]:

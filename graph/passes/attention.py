@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import permutations
 
 from taskmap.graph.analysis.classify import definition
-from taskmap.graph.analysis.inlining import computed_once
+from taskmap.graph.analysis.inlining import computed_once, is_anchor
 from taskmap.graph.build import define, elementwise, reindex
 from taskmap.graph.nodes import Graph, Node, Origin
 from taskmap.graph.passes.attention_scores import (
@@ -75,9 +75,14 @@ class RecoverAttention(GraphPass):
                 readers[output.id].add(-1)
         once = {n.id for n in computed_once(graph)}
         found: list[Node] = []
+        # Weights are computed from exponentials without another product: other products are not matched.
+        behind: set[Node] = set()
 
         def visit(node: Node) -> Node:
-            made = self._recovered(node, readers, once)
+            weighted = any(n in behind for n in node.inputs)
+            if node.is_compute and not is_anchor(node) and (weighted or _has_exponential(node)):
+                behind.add(node)
+            made = self._recovered(node, readers, once) if weighted else None
             if made is None:
                 return node
             found.append(made)

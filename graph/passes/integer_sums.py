@@ -20,7 +20,7 @@ from taskmap.graph.passes.base import GraphPass, rewrite
 from taskmap.graph.passes.byte_products import operand_sums
 from taskmap.graph.quantised.convolution import PaddedWindow, convolution_product, window_sums
 from taskmap.graph.quantised.products import LONGEST
-from taskmap.ir.analysis.contraction import find_contraction
+from taskmap.ir.analysis.contraction import BYTES, find_contraction
 from taskmap.ir.construct import cast, constant_value, index, load, product, reduce, static_size
 from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike, Load, Var
 from taskmap.ir.types import f32, i32, i64
@@ -38,6 +38,8 @@ class IntegerSums(GraphPass):
 
     def run(self, graph: Graph) -> Graph:
         """The same graph with such products of integers."""
+        if not any(n.dtype in BYTES for n in graph.nodes()):
+            return graph
         return rewrite(graph, _visit)
 
 

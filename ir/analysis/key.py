@@ -29,6 +29,7 @@ from taskmap.ir.visit import children
 from taskmap.ir.workers import BLOCKS, MULTIPROCESSORS, THREAD
 
 _PLAIN = (bool, int, float, str, bytes, type(None))
+_EXACT = frozenset(_PLAIN)
 # The fields that determine the meaning of a mapping or a layout; the way they were written does not count.
 _MEANING: dict[type, tuple[str, ...]] = {
     TaskMapping: ("task_shape", "parts"),
@@ -89,20 +90,26 @@ class _Canon:
 
     def ref(self, item: Any) -> str:
         """The text that refers to ``item`` inside another line."""
+        kind = type(item)
+        if kind in _EXACT:
+            return repr(item)
+        if kind is tuple:
+            return f"({','.join([self.ref(i) for i in item])})"
+        known = self.seen.get(id(item))
+        if known is not None:
+            return known
         if isinstance(item, _PLAIN):
             return repr(item)
-        if isinstance(item, DType):
-            return item.name
-        if isinstance(item, Enum):
-            return item.name
         if isinstance(item, (tuple, list)):
-            return f"({','.join(self.refs(item))})"
-        if isinstance(item, dict):
-            return f"{{{','.join(f'{self.ref(k)}:{self.ref(v)}' for k, v in item.items())}}}"
+            return f"({','.join([self.ref(i) for i in item])})"
         if isinstance(item, Expr):
             self._define_deep(item)
-        elif id(item) not in self.seen:
-            self._remember(item)
+            return self.seen[id(item)]
+        if isinstance(item, (DType, Enum)):
+            return item.name
+        if isinstance(item, dict):
+            return f"{{{','.join(f'{self.ref(k)}:{self.ref(v)}' for k, v in item.items())}}}"
+        self._remember(item)
         return self.seen[id(item)]
 
     def refs(self, items: Iterable[Any]) -> list[str]:
@@ -110,15 +117,16 @@ class _Canon:
 
     def _define_deep(self, expr: Expr) -> None:
         """Operands first, without recursion: a fused chain may be deeper than Python's stack."""
-        stack = [expr]
+        stack, seen = [expr], self.seen
         while stack:
-            waiting = [] if id(stack[-1]) in self.seen else [k for k in children(stack[-1]) if id(k) not in self.seen]
-            if waiting:
-                stack.extend(reversed(waiting))
-                continue
-            item = stack.pop()
-            if id(item) not in self.seen:
+            item = stack[-1]
+            if id(item) not in seen:
+                waiting = [k for k in children(item) if id(k) not in seen]
+                if waiting:
+                    stack.extend(reversed(waiting))
+                    continue
                 self._remember(item)
+            stack.pop()
 
     def _remember(self, item: Any) -> None:
         self.kept.append(item)
@@ -158,28 +166,40 @@ class _Canon:
 def task_key(task: Task) -> str:
     """The canonical text of a task. Raises TypeMismatchError for an attribute without a canonical form, and VerifyError
     for a symbolic size that is not one of the task's."""
-    return _closed(task, f"the task {task.name!r}")
+    return _closed(_structure_of(task), f"the task {task.name!r}")
 
 
 def kernel_key(kernel: Kernel) -> str:
     """The canonical text of a kernel. Raises VerifyError for a variable that nothing in the kernel defines."""
-    return _closed(kernel, f"the kernel {kernel.name!r}")
+    return _closed(_written(kernel), f"the kernel {kernel.name!r}")
 
 
 def structure(item: Expr | Stmt | tuple[Stmt, ...] | Task) -> Structure:
     """The structure of an expression, of a body, or of a task that refers to sizes defined outside it."""
+    return _structure_of(item) if isinstance(item, Task) else _written(item)
+
+
+def _structure_of(task: Task) -> Structure:
+    """The structure of a task, which planning and compiling both need: it is written once."""
+    known = task.written
+    if isinstance(known, Structure):
+        return known
+    made = _written(task)
+    object.__setattr__(task, "written", made)
+    return made
+
+
+def _written(item: Expr | Stmt | tuple[Stmt, ...] | Task | Kernel) -> Structure:
     canon = _Canon()
     text = canon.text(item)
     return Structure(text, canon.free)
 
 
-def _closed(item: Task | Kernel, what: str) -> str:
+def _closed(written: Structure, what: str) -> str:
     """The text of a self-contained item: one text then has one meaning, in any process."""
-    canon = _Canon()
-    text = canon.text(item)
-    if canon.free:
+    if written.free:
         raise VerifyError(
-            f"{what} names {', '.join(v.name for v in canon.free)}, which it does not take",
+            f"{what} names {', '.join(v.name for v in written.free)}, which it does not take",
             why="its key would equal that of an item that names other sizes",
         )
-    return text
+    return written.text

@@ -11,9 +11,9 @@ from taskmap.ir.decompose.micro.kernel import MicroKernel
 from taskmap.ir.decompose.spec import Spec
 from taskmap.ir.decompose.steps import TileStep, Tree
 from taskmap.ir.expressions import Scope
+from taskmap.ir.isa import table
 from taskmap.ir.isa.entry import Instruction
 from taskmap.ir.isa.specs import MatMulSpec
-from taskmap.ir.isa.table import INSTRUCTIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ def _of_table(spec: Spec, threads: int, pairs: TileStep | None = None) -> Leaf:
     scope = spec.operands[-1].scope
     opaque, grouped = scope is Scope.FRAGMENT, threads == Level.WARPGROUP.threads
     done = "wgmma" if grouped else ""
-    gpu = (i for i in INSTRUCTIONS if i.targets.kind == "cuda" and i.completes == done and i.opaque == opaque)
+    gpu = (i for i in table.INSTRUCTIONS if i.targets.kind == "cuda" and i.completes == done and i.opaque == opaque)
     gpu = (i for i in gpu if not grouped or i.owner_a is None)
     entries = [i for i in gpu if isinstance(i.spec, MatMulSpec) and i.workers == threads]
     if pairs is not None:

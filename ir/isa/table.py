@@ -100,9 +100,9 @@ def _all() -> tuple[Instruction, ...]:
     return (*CPU_INSTRUCTIONS, *_gpu_instructions())
 
 
-@lru_cache(maxsize=1)
-def _by_name() -> dict[str, Instruction]:
-    return {entry.name: entry for entry in _all()}
+@lru_cache(maxsize=2)
+def _by_name(gpu: bool) -> dict[str, Instruction]:
+    return {entry.name: entry for entry in (_all() if gpu else CPU_INSTRUCTIONS)}
 
 
 def table_of(target: Target) -> tuple[Instruction, ...]:
@@ -112,7 +112,10 @@ def table_of(target: Target) -> tuple[Instruction, ...]:
 
 def instruction_named(name: str) -> Instruction:
     """The entry of the table with this name. Raises InputError for an unknown one."""
-    known = _by_name()
+    found = _by_name(gpu=False).get(name)  # kernels of CPUs need not wait for the entries of GPUs
+    if found is not None:
+        return found
+    known = _by_name(gpu=True)
     if name in known:
         return known[name]
     close = get_close_matches(name, known, n=3)

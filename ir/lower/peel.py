@@ -57,16 +57,22 @@ class _Clamps:
     loop: For
     simplifier: Simplifier = field(default_factory=Simplifier)
     slacks: list[Poly] = field(default_factory=list)
-    tested: list[Poly] = field(default_factory=list)
     inner: set[Var] = field(init=False)
     extents: dict[Var, int] = field(init=False)
+    _tested: list[Poly] | None = None
 
     def __post_init__(self) -> None:
         named = [s for s in walk_stmts(self.loop.body) if isinstance(s, (For, Let))]
         self.inner = {s.var for s in named}
         loops = [(s.var, constant_value(s.extent)) for s in (self.loop, *named) if isinstance(s, For)]
         self.extents = {v: int(n) for v, n in loops if n is not None}
-        self.tested = [p for e in walk_exprs(self.loop.body) if (p := self.room(e)) is not None]
+
+    @property
+    def tested(self) -> list[Poly]:
+        """The values that comparisons in the loop test. Most loops have no clamp, and nothing asks for them."""
+        if self._tested is None:
+            self._tested = [p for e in walk_exprs(self.loop.body) if (p := self.room(e)) is not None]
+        return self._tested
 
     def find(self) -> None:
         """Collect the clamps, each once."""

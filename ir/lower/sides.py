@@ -96,9 +96,12 @@ def _choices(loop: For) -> Iterator[_Choice]:
     lanes = constant_value(loop.extent)
     if lanes is None or not all(isinstance(s, (Let, Store)) for s in loop.body):
         return
+    selects = [e for e in walk_exprs(loop.body) if isinstance(e, Select)]
+    if not selects:
+        return
     flat, simplifier = _Flat(loop), Simplifier()
-    for e in walk_exprs(loop.body):
-        if not isinstance(e, Select) or not (flat.loads(e.a) and flat.loads(e.b)):
+    for e in selects:
+        if not (flat.loads(e.a) and flat.loads(e.b)):
             continue
         for c in walk_exprs(e.cond):
             if not isinstance(c, Compare) or c.op not in AT_LEAST or c.a.dtype != i64 or c.lanes != 1:

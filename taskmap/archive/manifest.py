@@ -153,8 +153,8 @@ class Manifest:
     kernels: Mapping[str, CudaSource] = field(default_factory=dict)
     prepare: PlanRecord | None = None
 
-    def to_json(self) -> bytes:
-        """The text of the manifest."""
+    def to_json(self, *, for_people: bool = True) -> bytes:
+        """The text of the manifest, in lines ``for_people``: those take ten times as long to write."""
         plans = _Known(self.inputs, len(self.outputs), self.weights).plan
         text = {
             "format": FORMAT,
@@ -171,7 +171,7 @@ class Manifest:
             text["prepare"] = _preparing(self.weights).write(self.prepare)
         if self.machine.gpu:
             text["kernels"] = many(_kernel_codec(self.machine.gpu)).write(tuple(self.kernels.values()))
-        return json.dumps(text, indent=1, allow_nan=False).encode()
+        return json.dumps(text, indent=1 if for_people else None, allow_nan=False).encode()
 
 
 def manifest_from(document: Json, weights_size: int) -> Manifest:

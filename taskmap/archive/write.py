@@ -277,7 +277,7 @@ class ArchiveWriter:
             tuple(_port(p, elem) for p, elem in zip(self.model.outputs, self.elems, strict=True)),
             tuple(objects), tuple(self.weights), self.size, tuple(self.plans), launched, self.prepare,
         )  # fmt: skip
-        text = manifest.to_json()
+        text = manifest.to_json(for_people=self.outside is None)  # nobody reads that of a kept model
         _check_sound(text, self.size)
         entries = [ArchiveEntry(o.entry, o.bytes, [content]) for o, content in zip(objects, contents, strict=True)]
         entries.append(ArchiveEntry(WEIGHTS, self.size, self.contents, PAGE))

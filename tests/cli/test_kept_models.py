@@ -12,6 +12,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from taskmap.archive.file import ArchiveFile
 from taskmap.cli import main
 from taskmap.onnx import kept_models
 from taskmap.onnx.kept_models import Request, find
@@ -72,6 +73,14 @@ def test_a_kept_model_needs_neither_torch_nor_onnx(tmp_path: Path, capsys: Captu
         f"assert main(['run', {str(model)!r}]) == 0\nassert not {{'torch', 'onnx'}} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120, cwd=ROOT)
+
+
+def test_the_manifest_of_a_kept_model_is_one_line(tmp_path: Path, capsys: Capture, cache_dir: Path) -> None:
+    run(capsys, write(tmp_path / "model.onnx", 3.0, 4))
+    (kept,) = (cache_dir / "objects").glob("*.taskmap")
+    manifest = ArchiveFile(kept).manifest
+    assert json.loads(manifest)["plans"]
+    assert b"\n" not in manifest
 
 
 def test_another_model_under_the_name_is_another_model(tmp_path: Path, capsys: Capture) -> None:

@@ -37,3 +37,25 @@ def test_the_cpu_backend_does_not_wait_for_the_others() -> None:
         "taskmap.schedules.strategies",
     )
     assert [name for name in loaded if name.startswith(late)] == []
+
+
+def test_a_product_for_a_cpu_does_not_wait_for_the_instructions_of_gpus() -> None:
+    code = """
+import sys
+import numpy as np
+from taskmap.graph.nodes import Graph, InputNode
+from taskmap.graph.fusion.planning import plan
+from taskmap.graph.ops.matmul import mm
+from taskmap.ir.lower.pipeline import lower
+from taskmap.ir.target import cpu_target
+from taskmap.ir.types import f32
+from taskmap.schedules import scheduled
+x, w = (InputNode((), (256, 256), f32, i) for i in range(2))
+(group,) = plan(Graph([x, w], [mm(x, w)])).steps
+target = cpu_target("avx2", 2)
+lower(scheduled(group.task, target).kernel, None, target)
+print(*sys.modules)
+"""
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "taskmap.schedules.cpu.matmul.template" in loaded
+    assert "taskmap.ir.isa.gpu" not in loaded

@@ -75,9 +75,9 @@ def _summary(x: Any) -> dict[str, Any]:
         return {"kind": type(x).__name__, "length": len(x) if hasattr(x, "__len__") else None}
     found: dict[str, Any] = {"shape": list(x.shape), "dtype": str(x.dtype)}
     if x.size and x.dtype.kind in "biuf":
-        values = x.astype(np.float64)
-        found |= {"min": float(values.min()), "max": float(values.max()), "mean": float(values.mean())}
-        found["nan"] = int(np.isnan(values).sum())
+        # Without a copy in f64: the logits of a language model are as large as a layer's weights.
+        found |= {"min": float(x.min()), "max": float(x.max()), "mean": float(x.mean(dtype=np.float64))}
+        found["nan"] = int(np.count_nonzero(np.isnan(x))) if x.dtype.kind == "f" else 0
     return found
 
 

@@ -146,3 +146,9 @@ def test_integers_that_were_bytes_are_multiplied_as_bytes() -> None:
     assert integers
     a, b = some(rng, u8, 3, 40_000), some(rng, i8, 40_000, 2)
     np.testing.assert_array_equal(run(made, [a, b])[0], (a.astype(np.int64) - 17) @ b.astype(np.int64))
+
+
+def test_a_graph_without_bytes_is_not_searched() -> None:
+    x, w = given(((4, 8), f32), ((8, 4), f32))
+    graph = Graph([x, w], [mm(x, w)])
+    assert IntegerSums().run(graph) is graph

@@ -15,8 +15,9 @@ from torch import Tensor
 from taskmap.graph.nodes import Graph, InputNode
 from taskmap.graph.ops.matmul import bmm
 from taskmap.graph.ops.softmax import softmax
-from taskmap.graph.passes import PASSES, run_passes
+from taskmap.graph.passes import PASSES, attention, run_passes
 from taskmap.graph.passes.attention import RecoverAttention
+from taskmap.graph.passes.elements import Elements
 from taskmap.graph.reference import run
 from taskmap.ir.nodes import Dim, Var
 from taskmap.ir.types import f32
@@ -345,6 +346,25 @@ def test_two_in_a_row_are_both_recovered() -> None:
     assert count(after) == 2
     arrays = [to_array(a) for a in args]
     np.testing.assert_allclose(run(after, arrays)[0], run(before, arrays)[0], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("layers", [1, 3])
+def test_only_products_with_exponentials_behind_them_are_matched(layers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    matched: list[Elements] = []
+
+    def opened() -> Elements:
+        matched.append(Elements())
+        return matched[-1]
+
+    def network(x: Tensor, w: Tensor) -> Tensor:
+        for _ in range(layers):
+            x = x + plain(x @ w, x @ w.mT, x) @ w
+        return x
+
+    monkeypatch.setattr(attention, "Elements", opened)
+    _, after = forms_of(network, [some(2, 3, 67, 16), some(16, 16)])
+    assert count(after) == layers
+    assert len(matched) == layers
 
 
 def weights_returned(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:

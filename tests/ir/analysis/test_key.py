@@ -10,6 +10,7 @@ from hypothesis import given, settings
 
 from taskmap.ir.algebra.layout import row_major
 from taskmap.ir.algebra.mapping import from_function, repeat, spatial
+from taskmap.ir.analysis import key as keys
 from taskmap.ir.analysis.key import kernel_key, structure, task_key
 from taskmap.ir.construct import as_expr, cast, reduce
 from taskmap.ir.errors import TypeMismatchError, VerifyError
@@ -140,6 +141,25 @@ def test_subexpressions_are_written_once() -> None:
 def _kernel(owner: Any = None, layout: Any = None, **changes: Any) -> Kernel:
     b = Buffer("b", f32, (4, 4), Scope.REGISTER, owner=owner, layout=layout)
     return replace(Kernel("k", (b,), (b,), (), ()), **changes)
+
+
+def test_a_task_is_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[object] = []
+    write = keys._Canon.text
+    monkeypatch.setattr(keys._Canon, "text", lambda self, *roots: (written.append(roots[0]), write(self, *roots))[1])
+    made = task()
+    assert structure(made).text == task_key(made) == task_key(made)
+    assert written == [made]
+    assert task_key(replace(made, anchor=None)) != task_key(made)
+    assert len(written) == 2
+
+
+def test_a_task_that_takes_a_size_is_another_task() -> None:
+    made = task(rows=n)
+    assert structure(made).free == (n,)
+    assert task_key(replace(made, dims=(n,))) != structure(made).text
+    with pytest.raises(VerifyError):
+        task_key(made)
 
 
 def test_mappings_and_layouts_count_by_meaning() -> None:

@@ -9,7 +9,7 @@ from taskmap.ir.builder import Builder
 from taskmap.ir.construct import const, maximum, minimum, select
 from taskmap.ir.interp.run import interpret
 from taskmap.ir.lower.flatten import Flatten
-from taskmap.ir.lower.peel import SplitInterior
+from taskmap.ir.lower.peel import SplitInterior, _Clamps
 from taskmap.ir.lower.pipeline import lower
 from taskmap.ir.lower.tidy import Tidy
 from taskmap.ir.lower.vectorize import Vectorize
@@ -142,3 +142,23 @@ def test_symbolic_bounds() -> None:
         got = interpret(split(kernel), {x: data}, {n: size})[y]
         np.testing.assert_array_equal(got, data[np.arange(20).clip(0, size - 1)])
     assert any(isinstance(s, If) for s in walk_stmts(split(kernel).body))
+
+
+def test_comparisons_are_read_only_where_a_clamp_asks_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[Expr] = []
+    room = _Clamps.room
+
+    def noted(self: _Clamps, e: Expr) -> object:
+        read.append(e)
+        return room(self, e)
+
+    monkeypatch.setattr(_Clamps, "room", noted)
+    x, y = Buffer("x", f32, (12,)), Buffer("y", f32, (12,))
+    b = Builder()
+    with b.loop("v", 3) as v, b.loop("l", LANES, LoopKind.VECTOR) as lane:
+        at = v * LANES + lane
+        b.store(y, (at,), select(x[at] < 1.0, x[at], 0.0))
+    split(Kernel("plain", (x, y), (y,), (), b.body()))
+    assert read == []
+    split(clamped(17, -2, 1))
+    assert read
