@@ -191,4 +191,4 @@ def _by_tma(e: RingSteps, parts: Views, stage: ir.Expr) -> None:
             offsets[along], offsets[1 - along] = index(box * line), shared.number * lines if shared else index(0)
             extents = (line, lines) if boxes.by_columns else (lines, line)
             at = [*start[:-2], *(i + o for i, o in zip(start[-2:], offsets, strict=True))]
-            boxes.load(b, ir.Region(to, (stage, *offsets), (1, *extents)), full, at, shared and shared.blocks)
+            boxes.load(b, ir.Region(to, (stage, *offsets), (1, *extents)), full, at, shared.blocks if shared else None)

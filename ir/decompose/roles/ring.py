@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from taskmap.ir import nodes as ir
+from taskmap.ir.algebra.layout import Layout
 from taskmap.ir.builder import Builder, region
 from taskmap.ir.construct import as_expr, cast, const, index, load, minimum, static_size
 from taskmap.ir.decompose.blocks.grid import Grid
@@ -78,7 +79,9 @@ def open_ring(
     """Shared memory for the stages of moves, for the ``results`` if TMA stores them, and for the barriers, which need
     no alignment of theirs."""
     b, stages = e.b, ahead[0].stages
-    placed, by_tma, sent = {}, {}, {}
+    placed: dict[str, OperandView] = {}
+    by_tma: dict[str, Boxes] = {}
+    sent: dict[str, ClusterPartition] = {}
     block = blocks_of_cluster(e.tree)
     for s in ahead:
         operand = s.after.operand(s.name)
@@ -152,7 +155,7 @@ def warpgroup_operands(
     turned, after = [], []
     for view, sums in ((a, 1), (b, 0)):
         layout, at = view.buffer.layout, [0, 0, 0]
-        assert layout is not None
+        assert isinstance(layout, Layout)
         at[1 + sums] = 1
         along = layout(*at) == 1
         lines = static_size(view.buffer.shape[1 + sums]) or 0
