@@ -105,6 +105,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "cores",
         "copies stage_leaves",
         "pipeline",
+        "roles/",
         "specialize",
         "emit",
         "lowering",

@@ -22,13 +22,15 @@ from taskmap.ir.workers import THREAD
 class Stages:
     """counts: the stages of buffers. offsets: indices of stages, each as the number of parts ahead of the one in use.
     asynchronous: buffers that asynchronous copies fill. guarded: buffers whose stages mbarriers guard. free: buffers
-    whose threads do not wait for each other, because the strategy says so (``no_sync``)."""
+    whose threads do not wait for each other, because the strategy says so (``no_sync``). varied: variables that differ
+    among the threads of a block."""
 
     counts: dict[ir.Buffer, int] = field(default_factory=dict)
     offsets: dict[ir.Expr, int] = field(default_factory=dict)
     asynchronous: set[ir.Buffer] = field(default_factory=set)
     guarded: set[ir.Buffer] = field(default_factory=set)
     free: set[ir.Buffer] = field(default_factory=set)
+    varied: set[ir.Expr] = field(default_factory=lambda: {THREAD})
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,7 @@ class _Barriers:
             if not _is_wait(s) and any(self.meet(a, b) for a in state for b in new):
                 out.append(ir.Barrier(getattr(s, "source", None)))
                 state = frozenset()
-            if isinstance(s, ir.If) and _is_uniform(s.cond):
+            if isinstance(s, ir.If) and self.is_uniform(s.cond):
                 then, after = self.body(s.then, state)
                 orelse, otherwise = self.body(s.orelse, state)
                 s, state = replace(s, then=then, orelse=orelse), after | otherwise
@@ -130,6 +132,10 @@ class _Barriers:
         if a.offset is None or b.offset is None:
             return True
         return (a.offset - b.offset) % self.stages.counts[a.buffer] == 0
+
+    def is_uniform(self, cond: ir.Expr) -> bool:
+        """True if all threads of a block decide alike."""
+        return not any(e in self.stages.varied or isinstance(e, ir.Load) for e in walk_exprs(cond))
 
     def touches(self, s: ir.Stmt) -> bool:
         return bool(self.accesses(s))
@@ -183,8 +189,3 @@ def _is_wait(s: ir.Stmt) -> bool:
     """True for the statement after which a thread's asynchronous copies have landed."""
     spec = s.instruction.spec if isinstance(s, ir.Invoke) else None
     return isinstance(spec, GroupSpec) and spec.action == "wait"
-
-
-def _is_uniform(cond: ir.Expr) -> bool:
-    """True if all threads of a block decide alike."""
-    return not any(e is THREAD or isinstance(e, ir.Load) for e in walk_exprs(cond))

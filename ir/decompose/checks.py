@@ -14,7 +14,7 @@ from taskmap.ir.decompose.levels import HELD, SCOPE_NAMES, Level
 from taskmap.ir.decompose.micro.call import micro_kernel_of
 from taskmap.ir.decompose.ownership import with_leading_dims
 from taskmap.ir.decompose.refusal import refusal
-from taskmap.ir.decompose.steps import AccumulateStep, Cut, MoveStep, SplitStep, TileStep, Tree
+from taskmap.ir.decompose.steps import AccumulateStep, Cut, DoneStep, MoveStep, SplitStep, TileStep, Tree
 from taskmap.ir.expressions import Dim, Scope
 from taskmap.ir.types import DType
 
@@ -221,8 +221,9 @@ def moved(tree: Tree, name: str, scope: Scope, word: str, dtype: DType | None = 
             word, tree, f"{name} is written: a copy of it would have to be stored, too.",
             "Use accumulate_in(...), or move the source of a copy.",
         )  # fmt: skip
-    if dtype is not None and (scope is not Scope.REGISTER or spec.kind != "matmul"):
-        why = "only operands of products are converted, in REGISTER."
+    fetched = scope is Scope.SHARED and any(isinstance(s, TileStep) and s.fetched for s in tree.steps)
+    if dtype is not None and (not (scope is Scope.REGISTER or fetched) or spec.kind != "matmul"):
+        why = "only operands of products are converted, in REGISTER or by a warpgroup that fetches."
         raise refusal(word, tree, why, "Leave dtype out, or let the stage that uses the operand convert it.")
     if operand.scope is scope and dtype in (None, operand.dtype):
         raise refusal(word, tree, f"{name} is in {SCOPE_NAMES[scope]} already.", "Leave this move out.")
@@ -341,6 +342,19 @@ def shared(tree: R, word: str) -> tuple[MoveStep, R]:
         why = f"a micro-kernel copies {step.name}, and nothing is known of its loads."
         raise refusal(word, tree, why, "Leave the copy to done(), or its stages out.")
     return step, tree
+
+
+def boxed(tree: Tree) -> DoneStep:
+    """TMA can make the copy that the last step finishes."""
+    step = tree.steps[-1]
+    assert isinstance(step, DoneStep)
+    spec = step.before
+    places = [o.scope for o in spec.operands]
+    if spec.kind != "move" or places != [Scope.SHARED, Scope.GLOBAL] or spec.level is not Level.WARPGROUP or step.by:
+        why = "TMA copies what a warpgroup has in shared memory to global memory, and this is another spec."
+        way_out = "Write .move('src', SHARED).tile(...).to(WARPGROUP).done() before it."
+        raise refusal("asynchronous()", tree, why, way_out)
+    return step
 
 
 def unsynchronised(tree: Tree, step: MoveStep) -> None:

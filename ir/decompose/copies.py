@@ -115,8 +115,8 @@ class CopyEmitter:
                 "kernel()", tree, f"the copy is divided among {count} threads, and there are {room}.",
                 "Tile it once more before to(THREAD): the threads then make several rounds.", where=where.source,
             )  # fmt: skip
-        chunks = _in_chunks(mapping, src.buffer.dtype.bytes) if mapping.task_shape == sizes else mapping
-        asynchronous = asynchronous and _is_aligned(src, dst, sizes, chunks)
+        chunks = _in_chunks(mapping, sizes, src.buffer.dtype.bytes)
+        asynchronous = asynchronous and is_asynchronous(src, dst, sizes, mapping)
         single = [d for d, n in enumerate(sizes) if n == 1]
         chunks = without_dims(chunks, single) if len(single) < len(sizes) else repeat(1)
         worker = self.thread if room == self.threads else self.thread % room
@@ -269,8 +269,11 @@ def _corners(shape: tuple[int, ...]) -> list[tuple[int, ...]]:
     return found
 
 
-def _in_chunks(mapping: TaskMapping, bytes: int) -> TaskMapping:
-    """The mapping of chunks of neighbours, the longest that threads take together, up to 16 bytes."""
+def _in_chunks(mapping: TaskMapping, sizes: tuple[int, ...], bytes: int) -> TaskMapping:
+    """The mapping of chunks of neighbours, the longest that threads take together, up to 16 bytes; as given, if it is
+    one of chunks."""
+    if mapping.task_shape != sizes:
+        return mapping
     lanes, ones = max(1, _WIDEST // bytes), [1] * (len(mapping.task_shape) - 1)
     while lanes > 1:
         found = quotient(mapping, repeat(*ones, lanes))
@@ -281,8 +284,10 @@ def _in_chunks(mapping: TaskMapping, bytes: int) -> TaskMapping:
     return mapping
 
 
-def _is_aligned(src: OperandView, dst: OperandView, sizes: tuple[int, ...], chunks: TaskMapping) -> bool:
-    """True if every chunk is aligned in both memories and never partly beyond the end."""
+def is_asynchronous(src: OperandView, dst: OperandView, sizes: tuple[int, ...], mapping: TaskMapping) -> bool:
+    """True if a copy divided by a mapping of elements, or of chunks, can be asynchronous: every chunk is aligned in
+    both memories and never partly beyond the end."""
+    chunks = _in_chunks(mapping, sizes, src.buffer.dtype.bytes)
     lanes = sizes[-1] // chunks.task_shape[-1]
     whole_chunk = math.prod(sizes) // math.prod(chunks.task_shape)
     chunk = (whole_chunk if src.copied else lanes) * src.buffer.dtype.bytes

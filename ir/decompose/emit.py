@@ -42,8 +42,10 @@ from taskmap.ir.decompose.micro.call import call, micro_kernel_of
 from taskmap.ir.decompose.ownership import owner_of, without_dims
 from taskmap.ir.decompose.pipeline import Views, pipelined, steps_of_pipeline
 from taskmap.ir.decompose.refusal import refusal
+from taskmap.ir.decompose.roles.boxed_store import is_boxed, store_boxes
+from taskmap.ir.decompose.roles.ring import Ring, warpgroup_operands
 from taskmap.ir.decompose.spec import Operand, Spec
-from taskmap.ir.decompose.specialize import Ring, multiplied, specialized, warpgroup_operands
+from taskmap.ir.decompose.specialize import multiplied, specialized
 from taskmap.ir.decompose.stage_leaves import POSITIONS, StageLeaf, check_holders, views_of_part
 from taskmap.ir.decompose.stage_spec import StageSpec
 from taskmap.ir.decompose.steps import AccumulateStep, Cut, DoneStep, MoveStep, SplitStep, Step, TileStep, Tree
@@ -61,7 +63,7 @@ class Emitter:
     layouts: of fragments in memory, 0 by rows, 1 by columns. ring: of stages that a warpgroup fills. marks: the
     sources of statements, by the ids of steps. ranges: what is known of the variables of loops. unsynchronised: the
     number of the step of each copy without barriers. numbers: of the tiles of warps, by the ids of steps, if they are
-    named before the loops of a sum."""
+    named before the loops of a sum. number: of the running part of a sum."""
 
     b: Builder
     tree: Tree
@@ -77,6 +79,7 @@ class Emitter:
     marks: Mapping[int, SourceLocation] = field(default_factory=dict)
     unsynchronised: dict[ir.Buffer, int] = field(default_factory=dict)
     numbers: dict[int, dict[str, ir.Expr]] = field(default_factory=dict)
+    number: ir.Expr = field(default_factory=lambda: index(0))
 
     @property
     def copies(self) -> CopyEmitter:
@@ -191,6 +194,8 @@ class Emitter:
     def worker(self, step: TileStep) -> ir.Expr:
         """The number of this worker among those of the level above."""
         assert step.level is not None
+        if self.ring is not None and step.level is Level.WARPGROUP:
+            return self.ring.group
         size, above = step.level.threads, step.before.level.threads or self.threads
         number = THREAD if size == 1 else THREAD // size
         return number % (above // size) if above < self.threads else number
@@ -204,7 +209,14 @@ class Emitter:
         with self.b.loop("step" if self.threads else step.before.summed, count, kind, unroll=hint) as number:
             if isinstance(number, ir.Var):
                 self.ranges.bind(number, count)
+            self.number = number
             body(self.part(step, views, number), number)
+
+    def turn(self, number: ir.Expr, count: ir.Dim) -> tuple[ir.Expr, ir.Expr]:
+        """The stage of a part of the running tile, and how often it was filled before."""
+        assert self.ring is not None
+        number = self.grid.turn * count + number
+        return number % self.ring.stages, number // self.ring.stages
 
     def shared(self, step: SplitStep) -> SumSegment | None:
         """The share of this block in the parts of a split."""
@@ -310,6 +322,8 @@ class Emitter:
         if step.how == "resume":
             sizes = step.before.static_shape(operand) or ()
             self.b.move(total.region(sizes), views[name].region(sizes))
+        elif self.ring is not None and self.ring.sets:
+            pass
         elif owner is None:
             self.b.fill(total.buffer, first)
         else:
@@ -323,7 +337,19 @@ class Emitter:
         self.mark(step.store)
         parts.of_warps(total)
         with parts.of_blocks(total, self.grid), self.b.when(eq(THREAD % Level.WARP.threads, 0) if alike else True):
-            self.copies.through(step.store, total, views[name], adding=step.how == "add")
+            self.store(step, total, views[name])
+
+    def store(self, step: AccumulateStep, total: OperandView, view: OperandView) -> None:
+        """The copy of the sums."""
+        out, tree = self.ring.out if self.ring is not None else None, step.store
+        if out is not None:
+            store_boxes(self, out, total, view, tree.root.static_shape(tree.root.operands[0]) or ())
+            return
+        if is_boxed(tree) and self.ring is None:
+            why, way_out = "TMA stores what a warpgroup multiplies, and none does.", "Leave out asynchronous()."
+            raise refusal("kernel()", tree, why, way_out, where=tree.steps[-1].source)
+        tree = Tree(tree.root, (DoneStep(tree.root, tree.root, None),)) if is_boxed(tree) else tree
+        self.copies.through(tree, total, view, adding=step.how == "add")
 
     def synchronise(self) -> None:
         """The threads that hold sums meet."""
@@ -361,7 +387,9 @@ class Emitter:
             way_out = "Write specialize(WARPGROUP, 'fetch') after to(BLOCK)."
             raise refusal("kernel()", self.tree, why, way_out, where=step.source)
         if step.by is not None and step.by.completes:
-            self.b.invoke(step.by, *warpgroup_operands(c.region(shapes[2]), a, b))
+            assert self.ring is not None
+            before, after = warpgroup_operands(a, b, self.ring, self.number)
+            self.b.invoke(step.by, *before, c.region(shapes[2]), *after)
         elif step.by is not None:
             regions = {"c": c.region(shapes[2]), "a": a.region(shapes[0]), "b": b.region(shapes[1])}
             layouts = {f"layout_{o.name}": v for o, v in zip(spec.operands, (a, b, c), strict=True)}

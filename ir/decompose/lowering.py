@@ -20,8 +20,8 @@ from taskmap.ir.decompose.levels import Level
 from taskmap.ir.decompose.ownership import block_threads, in_memory
 from taskmap.ir.decompose.races import undecided
 from taskmap.ir.decompose.refusal import refusal
+from taskmap.ir.decompose.roles.ring import FETCHING
 from taskmap.ir.decompose.show import tree_rows
-from taskmap.ir.decompose.specialize import FETCHING
 from taskmap.ir.decompose.stage_leaves import with_positions
 from taskmap.ir.decompose.steps import TileStep, Tree
 from taskmap.ir.decompose.views import OperandView

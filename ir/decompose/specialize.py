@@ -2,95 +2,99 @@
 
     the last warpgroup      for each part:  wait until its stage is empty;  a, b -> the stage;  it is full
     the others              for each part:  wait until its stage is full;   c += a @ b (wgmma);  the last one is empty
+                            their results: from registers, or through shared memory by TMA
 
-TMA copies operands whose rows are aligned; one thread issues it. The threads of the warpgroup copy the others, and a
-fence makes their writes visible to wgmma. Stages are stored as both write them: lines of 128 bytes, chunks swizzled.
+Registers move to the warpgroups that multiply, whose sums need them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from taskmap.ir import nodes as ir
-from taskmap.ir.algebra.layout import row_major
-from taskmap.ir.builder import Builder, region
-from taskmap.ir.construct import as_expr, cast, const, eq, index, load, static_size
-from taskmap.ir.decompose.blocks.grid import Grid
-from taskmap.ir.decompose.blocks.multicast import ClusterPartition, blocks_of_cluster, partition_of
-from taskmap.ir.decompose.copies import CopyEmitter
+from taskmap.ir.builder import Builder
+from taskmap.ir.construct import as_expr, cast, const, eq, index, static_size
 from taskmap.ir.decompose.levels import Level
-from taskmap.ir.decompose.pipeline import Steps
 from taskmap.ir.decompose.refusal import refusal
+from taskmap.ir.decompose.roles.boxed_store import close_store, is_boxed, open_store
+from taskmap.ir.decompose.roles.fetch import fetch
+from taskmap.ir.decompose.roles.ring import FETCHING, WARP, BoxedStore, RingSteps, Views, open_ring
 from taskmap.ir.decompose.steps import AccumulateStep, MoveStep, SplitStep, TileStep, Tree
 from taskmap.ir.decompose.views import OperandView
 from taskmap.ir.isa.table import instruction_named
-from taskmap.ir.lower.flatten import strides_of
 from taskmap.ir.types import i32, i64
 from taskmap.ir.workers import THREAD
 
-Views = dict[str, OperandView]
-FETCHING = 128
-"""The threads that fetch."""
-_LINE, _ATOM, _CHUNK, _WARP = 128, 1024, 16, 32
-_REGISTERS, _FETCHERS = 1 << 16, 40
-
-
-@dataclass(frozen=True, slots=True)
-class Ring:
-    """Stages that a warpgroup fills. full, empty: their mbarriers. by_tma: the maps of the operands that TMA copies.
-    readers: the blocks of the cluster that use what this block fetches. sent: the blocks that fetch an operand
-    together, by its name."""
-
-    stages: int
-    full: ir.Buffer
-    empty: ir.Buffer
-    placed: Mapping[str, OperandView]
-    by_tma: Mapping[str, ir.TensorMap]
-    readers: int
-    sent: Mapping[str, ClusterPartition]
-
-    @property
-    def maps(self) -> tuple[ir.TensorMap, ...]:
-        """The tensor maps that the kernel takes."""
-        return tuple(self.by_tma.values())
-
-
-class RingSteps(Steps, Protocol):
-    """Writes the other steps of the tree, with a ring."""
-
-    ring: Ring | None
-    grid: Grid
+_REGISTERS, _MOST, _LEAST, _TURN = 1 << 16, 240, 24, 8
+"""The registers of a block; the most, the fewest and the granularity of setmaxnreg."""
+_FETCHERS, _BESIDES = 40, 64
+"""The registers of a thread that issues TMA copies; those of a thread that multiplies, beside its sums."""
 
 
 def specialized(e: RingSteps, n: int, views: Views, each_tile: Callable[[Callable[[Views], None]], None]) -> None:
     """The work on the tiles of step ``n``, by warpgroups with two roles. each_tile: calls a function with the operands
     of every tile of the block."""
     b, (split, ahead) = e.b, _fetched(e.tree, n + 1)
-    ring = e.ring = _open(e, split, ahead, views)
-    by_tma, by_threads = len(ring.by_tma) > 0, len(ring.by_tma) < len(ahead)
     groups = e.threads // FETCHING
+    first = e.tree.steps[n + 1]
+
+    def results() -> BoxedStore | None:
+        return open_store(e, first, views[first.before.accumulated]) if isinstance(first, AccumulateStep) else None
+
+    ring = e.ring = open_ring(e, ahead, views, results, sets=_sets(e, n + 1, split))
+    by_tma, by_threads = len(ring.by_tma) > 0, len(ring.by_tma) < len(ahead)
     with b.when(THREAD < 1):
         for stage in range(ring.stages):
-            _barrier(b, ring.full, index(stage), "init", by_tma + by_threads * FETCHING // _WARP)
-            _barrier(b, ring.empty, index(stage), "init", e.threads // _WARP * ring.readers)
+            ring.barrier(b, ring.full, index(stage), "init", by_tma + by_threads * FETCHING // WARP)
+            ring.barrier(b, ring.empty, index(stage), "init", e.threads // WARP * ring.readers)
         b.invoke(instruction_named("fence_mbarrier_init"))
     _meet(e)
-    moved = groups > 1 and not by_threads
-    each = _REGISTERS // (e.threads + FETCHING) // 8 * 8
-    with b.when(groups > THREAD // FETCHING):
+    # The number of a warpgroup, from its warps' first lanes: the assembler sees that it is uniform.
+    own = (index(WARP), cast(THREAD // FETCHING, i32), const(0, i32))
+    group = b.let("warpgroup", cast(ir.Intrinsic(instruction_named("shuffle_idx"), own, i32, 1), i64))
+    e.stages.varied.add(group)
+    e.ring = replace(ring, group=group if groups > 1 else index(0))
+    moved = _registers(e, n + 1, by_threads=by_threads)
+    with b.when(group < groups):
         if moved:
-            most = (each * (groups + 1) - _FETCHERS) // groups // 8 * 8
-            b.invoke(instruction_named("setmaxnreg_inc"), as_expr(min(most, 240)))
+            b.invoke(instruction_named("setmaxnreg_inc"), as_expr(moved[1]))
         each_tile(lambda inner: e.step(n + 1, inner))
+        if ring.out:
+            close_store(e)
     with b.otherwise():
         if moved:
-            b.invoke(instruction_named("setmaxnreg_dec"), as_expr(_FETCHERS))
-        with b.when(True if by_threads else eq(THREAD, e.threads)):
-            each_tile(lambda inner: _fetch(e, split, ahead, inner))
+            b.invoke(instruction_named("setmaxnreg_dec"), as_expr(moved[0]))
+        with b.when(True if by_threads else eq(THREAD, e.threads)):  # one thread suffices to issue TMA copies
+            each_tile(lambda inner: fetch(e, split, ahead, inner, spare=moved is None))
     if ring.readers > 1:  # a block's memory must last while others write it
         _meet(e)
+
+
+def _sets(e: RingSteps, n: int, split: SplitStep) -> bool:
+    """True if the sum begins as 0 and has a single part."""
+    step = e.tree.steps[n]
+    value = getattr(step.init.root, "value", 0.0) if isinstance(step, AccumulateStep) else 1.0
+    return value == 0 and static_size(e.count(split)) == 1
+
+
+def _registers(e: RingSteps, n: int, *, by_threads: bool) -> tuple[int, int] | None:
+    """The registers of a thread that fetches, and of one that multiplies; None: all have the same number."""
+    groups = e.threads // FETCHING
+    if groups == 1:
+        return None
+    each = _REGISTERS // (e.threads + FETCHING) // _TURN * _TURN
+    if not by_threads:
+        return _FETCHERS, min((each * (groups + 1) - _FETCHERS) // groups // _TURN * _TURN, _MOST)
+    step = e.tree.steps[n].after
+    total = step.operand(step.accumulated)
+    sizes = step.static_shape(total) if total is not None else None
+    sums = 1
+    for size in sizes or ():
+        sums *= size
+    wanted = -(-(sums // e.threads + _BESIDES) // _TURN) * _TURN
+    left = each - (wanted - each) * groups
+    return None if wanted <= each or left < _LEAST else (left, wanted)
 
 
 def _meet(e: RingSteps) -> None:
@@ -112,7 +116,8 @@ def _fetched(tree: Tree, n: int) -> tuple[SplitStep, list[MoveStep]]:
             break
         ahead.append(step)
     rest = tree.steps[at + 1 + len(ahead) :]
-    stored = [s for step in tree.steps if isinstance(step, AccumulateStep) for s in step.store.steps]
+    stores = [step.store for step in tree.steps if isinstance(step, AccumulateStep) and not is_boxed(step.store)]
+    stored = [s for store in stores for s in store.steps]
     if not isinstance(split, SplitStep) or not ahead:
         why = "no move is prefetched directly after the first split of the sum."
         way_out = "Write split(...).move(..., SHARED).prefetch(stages), then the moves of the others."
@@ -129,110 +134,6 @@ def _fetched(tree: Tree, n: int) -> tuple[SplitStep, list[MoveStep]]:
     raise refusal("specialize(WARPGROUP, 'fetch')", tree, why, way_out, where=tree.steps[n - 1].source)
 
 
-def _open(e: RingSteps, split: SplitStep, ahead: Sequence[MoveStep], views: Views) -> Ring:
-    """Shared memory for the stages, with its barriers."""
-    b, stages = e.b, ahead[0].stages
-    placed, maps, sent = {}, {}, {}
-    block = blocks_of_cluster(e.tree)
-    for s in ahead:
-        operand = s.after.operand(s.name)
-        assert operand is not None
-        sizes = s.after.static_shape(operand)
-        assert sizes is not None
-        there = [not a.startswith("batch") for a in operand.axes]
-        rows, columns = sizes[-2:]
-        line = _LINE // operand.dtype.bytes
-        if s.pad or s.by_columns or s.swizzle:
-            why = f"the stages of {s.name} have the layout that wgmma reads."
-            raise refusal("kernel()", e.tree, why, "Leave out pad, storage and swizzle.", where=s.source)
-        if operand.dtype.bytes != 2 or columns % line or rows % 8:
-            raise refusal(
-                "kernel()", e.tree, f"{s.name} is {rows}×{columns} × {operand.dtype}: its stages are not lines of 128 "
-                "bytes.", f"Choose tiles with columns of {line}, of 16-bit elements.", where=s.source,
-            )  # fmt: skip
-        layout = (row_major(stages, 1, columns // line) * row_major(1, rows, line)).swizzled(3, 3, 3)
-        shape = [stages, rows, columns]
-        buffer = b.allocate(f"{s.name}_shared", operand.dtype, shape, ir.Scope.SHARED, layout=layout)
-        e.stages.guarded.add(buffer)
-        placed[s.name] = OperandView.whole(buffer, operand.axes, there, [index(0)])
-        plain = s.by is None and len(s.how.steps) == 1  # a decomposition is for threads
-        if plain and not views[s.name].computed and _has_boxes(e.tree, views[s.name].buffer, rows):
-            if s.multicast and block is not None:
-                sent[s.name] = partition_of(block, operand.axes)
-                rows //= sent[s.name].count
-            box = (*[1] * (views[s.name].buffer.rank - 2), rows, line)
-            maps[s.name] = ir.TensorMap(f"map_{s.name}", views[s.name].buffer, box, _LINE)
-    full, empty = (b.allocate(name, i64, (stages,), ir.Scope.SHARED) for name in ("full", "empty"))
-    e.stages.guarded |= {full, empty}
-    return Ring(stages, full, empty, placed, maps, e.grid.cluster if sent else 1, sent)
-
-
-def _has_boxes(tree: Tree, buffer: ir.Buffer, rows: int) -> bool:
-    """True if TMA can copy parts of a tensor: rows aligned to 16 bytes, boxes of at most 256."""
-    *others, last = (static_size(s) for s in strides_of(buffer))
-    aligned = all(s and s * buffer.dtype.bytes % _CHUNK == 0 for s in others) and static_size(buffer.offset) == 0
-    blocks = (s for s in tree.steps if isinstance(s, TileStep) and s.before.level is Level.KERNEL)
-    plain = not any(c.stride for s in blocks for c in s.cuts)
-    return plain and last == 1 and aligned and rows <= 256 and len(others) + 1 <= 5
-
-
-def _barrier(b: Builder, of: ir.Buffer, stage: ir.Expr, action: str, *values: ir.ExprLike) -> None:
-    given = (cast(as_expr(v, i32), i32) for v in values)
-    b.invoke(instruction_named(f"mbarrier_{action}"), region(of, (stage,), (1,)), *given)
-
-
-def _fetch(e: RingSteps, split: SplitStep, ahead: Sequence[MoveStep], views: Views) -> None:
-    """The role of the last warpgroup."""
-    b, ring = e.b, e.ring
-    assert ring is not None
-    sent = sum(_bytes(ring.placed[name].buffer) for name in ring.by_tma) // ring.stages
-    by_threads = [s for s in ahead if s.name not in ring.by_tma]
-    count = e.count(split)
-    with b.loop("part", count, unroll=1) as number:
-        stage, turn = _turn(e, number, count)
-        parts = e.part(split, views, number)
-        _barrier(b, ring.empty, stage, "wait", (turn + 1) % 2)
-        if ring.by_tma:
-            with b.when(eq(THREAD, e.threads) if by_threads else True):
-                _barrier(b, ring.full, stage, "arrive_expect_tx", sent)
-                for name in ring.by_tma:
-                    _boxes(b, ring, name, parts[name], stage)
-        for s in by_threads:
-            to = replace(ring.placed[s.name], lead=(stage,))
-            CopyEmitter(b, FETCHING, THREAD % FETCHING).copy(replace(s, asynchronous=False), parts[s.name], to)
-        if by_threads:
-            b.invoke(instruction_named("fence_proxy_async"))
-            b.invoke(instruction_named("warp_sync"))
-            with b.when(eq(THREAD % _WARP, 0)):
-                _barrier(b, ring.full, stage, "arrive")
-
-
-def _bytes(buffer: ir.Buffer) -> int:
-    total = buffer.dtype.bytes
-    for n in buffer.shape:
-        total *= static_size(n) or 1
-    return total
-
-
-def _boxes(b: Builder, ring: Ring, name: str, part: OperandView, stage: ir.Expr) -> None:
-    """The TMA copies of one operand: a box for each line of its columns."""
-    boxed, to = ring.by_tma[name], ring.placed[name].buffer
-    *_, rows, line = boxed.box
-    columns = static_size(to.shape[-1]) or 0
-    starts = [v.at(index(0)) for v in part.axes if v is not None]
-    shared = ring.sent.get(name)
-    first = shared.number * rows if shared else index(0)
-    for box in range(columns // line):
-        at = [*starts[:-2], starts[-2] + first, starts[-1] + box * line]
-        given = [cast(as_expr(i), i32) for i in reversed(at)]
-        target = ir.Region(to, (stage, first, index(box * line)), (1, rows, line))
-        full = region(ring.full, (stage,), (1,))
-        if shared is None:
-            b.invoke(instruction_named(f"tma_load_{len(at)}d"), target, boxed, full, *given)
-        else:
-            b.invoke(instruction_named(f"tma_load_multicast_{len(at)}d"), target, boxed, full, shared.blocks, *given)
-
-
 def multiplied(e: RingSteps, n: int, ahead: Sequence[MoveStep], views: Views) -> None:
     """The role of the other warpgroups: the loop of split ``n``, whose parts are fetched."""
     b, ring, split = e.b, e.ring, e.tree.steps[n]
@@ -240,21 +141,21 @@ def multiplied(e: RingSteps, n: int, ahead: Sequence[MoveStep], views: Views) ->
     assert isinstance(split, SplitStep)
     count = b.let("parts", e.count(split))
     with b.loop("part", count, unroll=1) as number:
-        stage, turn = _turn(e, number, count)
-        _barrier(b, ring.full, stage, "wait", turn % 2)
+        stage, turn = e.turn(number, count)
+        ring.barrier(b, ring.full, stage, "wait", turn % 2)
         parts = e.part(split, views, number)
         here = {name: replace(view, lead=(stage,)) for name, view in ring.placed.items()}
         b.invoke(instruction_named("wgmma_fence"))
         e.step(n + 1 + len(ahead), {**parts, **here})
         b.invoke(instruction_named("wgmma_commit"))
         b.invoke(instruction_named("wgmma_wait"), as_expr(1))
-        _release(e, _turn(e, number + (ring.stages - 1), count)[0], number > 0)
+        _release(e, e.turn(number + (ring.stages - 1), count)[0], number > 0)
     b.invoke(instruction_named("wgmma_wait"), as_expr(0))
     group = next(s for s in e.tree.steps[n:] if isinstance(s, TileStep) and s.level is Level.WARPGROUP)
     e.tile(group, views, lambda inner: _hold(b, group, inner[group.after.accumulated]))
     with b.when(count > 0):  # a wait in the past ends the block of instructions: sums are read after it
-        stage, turn = _turn(e, count - 1, count)
-        _barrier(b, ring.full, stage, "wait", turn % 2)
+        stage, turn = e.turn(count - 1, count)
+        ring.barrier(b, ring.full, stage, "wait", turn % 2)
         if e.grid.is_persistent:  # another tile may follow, whose parts need the stage
             b.invoke(instruction_named("warp_sync"))
             _release(e, stage, as_expr(True))
@@ -262,20 +163,13 @@ def multiplied(e: RingSteps, n: int, ahead: Sequence[MoveStep], views: Views) ->
 
 def _release(e: RingSteps, stage: ir.Expr, if_read: ir.Expr) -> None:
     """A warp has read a stage: all blocks that fill it may do so again."""
-    b, ring, lane = e.b, e.ring, THREAD % _WARP
+    b, ring, lane = e.b, e.ring, THREAD % WARP
     assert ring is not None
     with b.when(if_read & (eq(lane, 0) if ring.readers == 1 else lane < ring.readers)):
         if ring.readers == 1:
-            _barrier(b, ring.empty, stage, "arrive")
+            ring.barrier(b, ring.empty, stage, "arrive")
         else:
-            _barrier(b, ring.empty, stage, "arrive_remote", lane)
-
-
-def _turn(e: RingSteps, number: ir.Expr, count: ir.Dim) -> tuple[ir.Expr, ir.Expr]:
-    """The stage of a part of the running tile, and how often it was filled before."""
-    assert e.ring is not None
-    number = e.grid.turn * count + number
-    return number % e.ring.stages, number // e.ring.stages
+            ring.barrier(b, ring.empty, stage, "arrive_remote", lane)
 
 
 def _hold(b: Builder, group: TileStep, total: OperandView) -> None:
@@ -286,16 +180,3 @@ def _hold(b: Builder, group: TileStep, total: OperandView) -> None:
     assert sizes is not None
     *_, rows, columns = sizes
     b.invoke(instruction_named("wgmma_hold"), as_expr(rows * columns // FETCHING), total.region(sizes))
-
-
-def warpgroup_operands(c: ir.Region, a: OperandView, b: OperandView) -> tuple[ir.Region | ir.Expr, ...]:
-    """The operands of wgmma, with a contiguous along k, and b along n."""
-    leading = (static_size(b.buffer.shape[1]) or 0) * _LINE
-    first, second = (_descriptor(v, lead) for v, lead in ((a, _CHUNK), (b, leading)))
-    return as_expr(0), as_expr(1), c, first, second, const(1, i32)
-
-
-def _descriptor(view: OperandView, leading: int) -> ir.Expr:
-    at = view.element([index(0)] * len(view.axes))
-    args = (as_expr(_LINE), load(view.buffer, at), const(leading, i32), const(_ATOM, i32))
-    return ir.Intrinsic(instruction_named("wgmma_descriptor"), args, i64, 1)

@@ -175,17 +175,20 @@ class AccumulateStep(_Step):
 @dataclass(frozen=True, slots=True)
 class DoneStep(_Step):
     """The end. by: the instruction that does the spec; None if lowering chooses it. mapping: of equal chunks of the
-    result to workers, if given. lanes: the neighbours that a core's loop takes at a time; 0: no loop is asked for."""
+    result to workers, if given. lanes: the neighbours that a core's loop takes at a time; 0: no loop is asked for.
+    asynchronous: TMA copies from shared memory."""
 
     by: Instruction | None = None
     mapping: TaskMapping | None = None
     lanes: int = 0
+    asynchronous: bool = False
 
     def __str__(self) -> str:
         if self.by is not None and isinstance(self.by.spec, MicroKernelSpec):
             return f".done({self.by.spec.name})"
         given = f"by={self.mapping}" if self.mapping else ""
         vectors = f".vectorize({self.lanes})" if self.lanes else ""
+        vectors += ".asynchronous()" if self.asynchronous else ""
         return f".done({given}){vectors}{f'   {self.by.name}' if self.by else ''}"
 
 

@@ -310,8 +310,16 @@ class Primitives:
 
     def asynchronous(self) -> Strategy:
         """The copy to shared memory does not pass through registers (cp.async), where the operand's rows are aligned to
-        its chunks; elsewhere it does."""
-        step, tree = checks.shared(self._tree(), "asynchronous()")
+        its chunks; elsewhere it does. The copy of a warpgroup from shared memory, by which sums are stored, is TMA's
+        where rows are aligned; elsewhere threads store what they hold.
+
+        Move(c:128x256)(RF->GL)(Block).move("src", SHARED).tile(64, 256).to(WARPGROUP).done().asynchronous()
+            ->  c: RF -> SH by all threads;  SH -> GL by TMA, 64 rows for each warpgroup
+        """
+        tree = self._tree()
+        if tree.is_done:
+            return tree._refined(replace(checks.boxed(tree), asynchronous=True))
+        step, tree = checks.shared(tree, "asynchronous()")
         return tree._refined(replace(step, asynchronous=True))
 
     def multicast(self, workers: Level) -> Strategy:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from taskmap.ir.algebra.mapping import TaskMapping, repeat
 from taskmap.ir.algebra.quotient import quotient
@@ -50,6 +51,19 @@ Read = Callable[[Sequence[Expr], Inliner], Expr]
 """An element at these indices."""
 Write = Callable[[Sequence[Expr], Expr, Builder, Inliner], None]
 """Takes the element at these indices."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptTile:
+    """Results that TMA copies to memory: they go to ``tile`` in shared memory. write: takes the element at these
+    indices, and a function that keeps a result. tested: none beyond the end is computed, and 0 is kept; otherwise all
+    are."""
+
+    tile: Buffer
+    write: Callable[[Sequence[Expr], Expr, Builder, Inliner, Callable[[Expr], None]], None]
+    tested: bool
+
+
 _WIDEST = 16
 """Bytes of a thread's widest access."""
 _AT_LEAST = 4
@@ -59,13 +73,15 @@ _AT_LEAST = 4
 @dataclass(frozen=True, slots=True)
 class Fusion:
     """The operands of a kernel that are in no memory: those that it reads, and those that it writes. zeros: elements
-    beyond the end are read as 0; otherwise the kernel does not use them, and they remain undefined."""
+    beyond the end are read as 0; otherwise the kernel does not use them, and they remain undefined. kept: those that it
+    writes by way of shared memory."""
 
     task: Task
     target: Target
     reads: Mapping[Buffer, Read]
     writes: Mapping[Buffer, Write]
     zeros: bool = True
+    kept: Mapping[Buffer, KeptTile] = field(default_factory=dict)
 
     def apply(self, kernel: Kernel) -> Kernel:
         """The kernel without Moves of these operands."""
@@ -74,7 +90,10 @@ class Fusion:
         loops = {s.var for s in walk_stmts(kernel.body) if isinstance(s, For)}
 
         def stmt(s: Stmt) -> Body | None:
-            if isinstance(s, Move) and (s.src.buffer in self.reads or s.dst.buffer in self.writes):
+            if isinstance(s, Move) and (
+                s.src.buffer in self.reads or s.dst.buffer in self.writes or s.dst.buffer in self.kept
+            ):
+                s = replace(s, clipped=s.clipped and getattr(self.kept.get(s.dst.buffer), "tested", True))
                 return _Copy(self, s, threads, ranges, named, loops).body()
             return self.element(s, ranges) if isinstance(s, (Store, Let)) else None
 
@@ -285,14 +304,20 @@ class _Copy:
         values = Inliner(self.f.task, self.b, self.simplifier)
         where = [self.simplifier(i) for i in _place(self.outer, offsets)]
         here = _place(self.tile, offsets)
-        read = self.f.reads.get(self.outer.buffer)
+        read, kept = self.f.reads.get(self.outer.buffer), self.f.kept.get(self.outer.buffer)
         if read is not None:
             self.b.store(self.tile.buffer, here, read(where, values))
+        elif kept is not None:
+            keep = partial(self.b.store, kept.tile, tuple(offsets))
+            kept.write(where, self.tile.buffer[tuple(here)], self.b, values, keep)
         else:
             self.f.writes[self.outer.buffer](where, self.tile.buffer[tuple(here)], self.b, values)
 
     def beyond(self, offsets: Sequence[Expr]) -> None:
-        """One element beyond the end: 0 is read, and nothing is written."""
+        """One element beyond the end: 0 is read or kept, and nothing is written."""
+        kept = self.f.kept.get(self.outer.buffer)
+        if kept is not None:
+            self.b.store(kept.tile, tuple(offsets), const(0, kept.tile.dtype))
         if self.outer.buffer in self.f.reads:
             self.b.store(self.tile.buffer, _place(self.tile, offsets), const(0, self.tile.buffer.dtype))
 

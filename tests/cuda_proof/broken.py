@@ -230,7 +230,7 @@ TWICE = Rule("predicate", "", "threads without a part of their own write what ot
 APART = tuple(
     Rule(
         kind,
-        r"full(, \d| \+ \(?(turn|steps|\d))",
+        r"full(, \d| \+ \(?(turn|steps|own_steps|parts|\d))",
         "what is waited for has arrived: it only ends a basic block for the assembler",
     )
     for kind in ("barrier", "stage")

@@ -111,3 +111,9 @@ TM_FN float tm_round_tf32(float x)
   asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(y) : "f"(x));
   return __uint_as_float(y);
 }
+template <int N> TM_FN tm_vec<float, N> tm_round_tf32(tm_vec<float, N> x)
+{
+#pragma unroll
+  for (int i = 0; i < N; i++) x[i] = tm_round_tf32(x[i]);
+  return x;
+}

@@ -62,6 +62,10 @@ inline float tm_round_tf32(float x) {
   const tm_u32 u = tm_bits<tm_u32>(x);
   return (u & 0x7f800000u) == 0x7f800000u ? x : tm_bits<float>((u + 0x1000u) & 0xffffe000u);
 }
+template <int N> inline tm_vec<float, N> tm_round_tf32(tm_vec<float, N> x) {
+  for (int i = 0; i < N; i++) x[i] = tm_round_tf32(x[i]);
+  return x;
+}
 
 /* Fragments of wmma: operand 0 is a, 1 is b, 2 is c. */
 #define TM_WMMA_LOAD(operand, number, M, N, K, type, T)                                                             \

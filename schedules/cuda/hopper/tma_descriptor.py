@@ -10,17 +10,19 @@ from math import inf
 from taskmap.ir.analysis import polynomial as poly
 from taskmap.ir.analysis.polynomial import Poly
 from taskmap.ir.analysis.simplify import Simplifier
-from taskmap.ir.construct import product, static_size
+from taskmap.ir.construct import const, product, static_size
+from taskmap.ir.decompose.roles.boxes import CHUNK, LINE, is_aligned
 from taskmap.ir.lower.flatten import address
 from taskmap.ir.nodes import Buffer, Dim, Expr, TensorMap
 from taskmap.ir.task import Task
 from taskmap.schedules.common.access import MemoryStep, accesses, merged_axes
 from taskmap.schedules.common.inline import Inliner
+from taskmap.schedules.common.positions import positions_in
 from taskmap.schedules.cuda.matmul.operand import Axes, Operand
+from taskmap.schedules.cuda.matmul.problem_view import Gemm
 
-LINE_BYTES = 128
+LINE_BYTES = LINE
 """The contiguous side of a box: the span of the widest swizzle."""
-_CHUNK = 16
 _MOST_DIMENSIONS = 5
 
 
@@ -71,6 +73,23 @@ def boxes_of(task: Task, f: Operand, batch: Axes) -> TmaDescriptor | str:
     return boxes_along(walk, batch, f.mn, f.k, along_k=f.along_k)
 
 
+def output_boxes(p: Gemm, columns: int) -> TmaDescriptor | str:
+    """The descriptor by which TMA stores the result in tiles of ``columns``, or the reason why there is none."""
+    if len(p.task.outputs) != 1:
+        return f"there are {len(p.task.outputs)} outputs, and TMA stores one"
+    (out,) = p.task.outputs
+    axes = (*p.c.batch, *p.c.m, *p.c.n)
+    position = p.position({v: v for v, _ in axes})
+    where = positions_in(out, p.stage.out, [position[v] for v in p.stage.axes])
+    variables, extents = [v for v, _ in axes], [d for _, d in axes]
+    nothing = {out: lambda at: const(0, out.dtype)}
+    (walk,) = accesses(p.task, variables, extents, [(out, where)], readers=nothing)
+    boxes = boxes_along(walk, p.c.batch, p.c.m, p.c.n, along_k=True)
+    if isinstance(boxes, TmaDescriptor) and columns % boxes.line:
+        return f"boxes of {boxes.line} columns do not divide {columns}"
+    return boxes
+
+
 def boxes_along(walk: MemoryStep, batch: Axes, mn: Axes, k: Axes, *, along_k: bool) -> TmaDescriptor | str:
     """The descriptor of the memory that an access covers along (batch, mn, k), or the reason why there is none."""
     axes = (*batch, *mn, *k)
@@ -113,9 +132,7 @@ def _checked(buffer: Buffer, found: Sequence[_Dimension], offset: int, along_k: 
     inner = "k" if along_k else "mn"
     if found[-1][2] != inner or _known(found[-1][0]) != 1:
         return f"it is not contiguous along {inner}"
-    # A sum of products of sizes is positive, and a multiple of 16 bytes, if all its coefficients are.
-    coefficients = [c for step, _, _ in found[:-1] for c in step.values() or (0,)]
-    if any(c * size % _CHUNK or c <= 0 for c in coefficients) or offset * size % _CHUNK:
+    if not all(is_aligned(step, buffer.dtype) for step, _, _ in found[:-1]) or offset * size % CHUNK:
         return "its strides are not multiples of 16 bytes"
     steps, shape, kinds = zip(*found, strict=True)
     strides = tuple(static_size(e) or e for e in map(poly.to_expr, steps))

@@ -1,35 +1,17 @@
-"""Split-k: several blocks share a sum. Each adds part of the terms, and the last to arrive adds the parts.
-
-    partials[part, tile] = the block's sums          in memory private to the launch
-    arrived = counters[tile]++                       after a fence: a block that sees the number sees the sums
-    the last:  total = partials[0, tile] + partials[1, tile] + ...    then the epilogue
-               counters[tile] = 0                    for the next launch
-
-The order of the parts is fixed, so a result does not depend on the block that arrives last. Method: the sample
-"threadFenceReduction" of CUDA, for the split products of Osama et al., "Stream-K" (PPoPP 2023, section 3.2).
-"""
+"""Limits of split-k: several blocks share a sum, each adds part of the terms, and the last to arrive adds the parts
+(``split_sum`` of the tree)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from math import prod
 
-from taskmap.ir.construct import as_expr, ceil_div, index, minimum, static_size
-from taskmap.ir.last_block import arrive, reset
-from taskmap.ir.nodes import Buffer, Dim, Expr, Kernel
-from taskmap.ir.types import i32
-from taskmap.ir.workers import BLOCKS
+from taskmap.ir.construct import ceil_div, index, minimum, static_size
+from taskmap.ir.nodes import Dim, Expr
 from taskmap.schedules.common.inline import Inliner
-from taskmap.schedules.cuda.matmul.problem_view import Gemm, Multiplier, TileContext
+from taskmap.schedules.cuda.matmul.problem_view import Gemm
 
 LARGEST_WORKSPACE = 64 << 20
 """Bytes of partial sums beyond which split-k costs more than it saves."""
-
-_WIDEST = 4
-_AT_ONCE = 128
-"""Bytes of partial sums that a thread requests before it adds the first."""
 
 
 def tiles_of(p: Gemm, block: tuple[int, int]) -> int | None:
@@ -69,59 +51,3 @@ def steps_of(steps: Dim, split: int, part: Expr, values: Inliner) -> tuple[Expr,
     known = static_size(steps)
     even = known is not None and known % split == 0
     return first, index(share) if even else values.simplifier(minimum(index(share), index(steps) - first))
-
-
-@dataclass(slots=True)
-class Split:
-    """Partial sums of the blocks that share a tile. synchronise: the barrier among the threads that hold them; first: a
-    condition that holds in one of these threads."""
-
-    frame: TileContext
-    multiplier: Multiplier
-    synchronise: Callable[[], None]
-    first: Expr
-    partials: Buffer = field(init=False)
-    counters: Buffer = field(init=False)
-
-    def __post_init__(self) -> None:
-        frame = self.frame
-        count = tiles_of(frame.p, frame.block)
-        assert count is not None
-        self.partials = Buffer("partials", self.multiplier.total.dtype, (frame.split, count, *frame.block))
-        self.counters = Buffer("counters", i32, (count,))
-
-    def kernel(self, kernel: Kernel) -> Kernel:
-        """``kernel`` with the global memory that split-k needs."""
-        return kernel.launched(workspace=(self.partials,), counters=(self.counters,))
-
-    @contextmanager
-    def last(self, values: Inliner) -> Iterator[Inliner]:
-        """Runs its body in the last block of a tile only, with the multiplier's sums combined over all blocks."""
-        b, split, total = self.frame.launch.b, self.frame.split, self.multiplier.total
-        assert total.owner is not None
-        mine = total.owner.num_slots * total.dtype.bytes
-        tile = b.let("tile_number", self._number(values))
-        values.bind(tile, self.counters.shape[0])
-
-        def each(local: Inliner, body: Callable[[Expr, Expr, Expr], None]) -> None:
-            self.multiplier.finish(local, _WIDEST, lambda *_: as_expr(True), lambda i, j, value, _: body(i, j, value))
-
-        each(values.nested(), lambda i, j, value: b.store(self.partials, (self.frame.part, tile, i, j), value))
-        with b.when(arrive(b, self.counters, tile, split, self.first, self.synchronise)):
-            inside = values.nested()
-            each(inside.nested(), lambda i, j, _: b.store(total, (i, j), as_expr(0, total.dtype)))
-            with b.loop("block", split, unroll=max(1, _AT_ONCE // mine)) as other:
-                local = inside.nested()
-                local.bind(other, split)
-                each(local, lambda i, j, v: b.store(total, (i, j), v + self.partials[other, tile, i, j]))
-            yield inside
-            with b.when(self.first):
-                reset(b, self.counters, tile)
-
-    def _number(self, values: Inliner) -> Expr:
-        """The number of the block's tile among those of all products. The blocks of one product have neighbouring
-        tiles, for each part of the sums in turn."""
-        split, count = self.frame.split, tiles_of(self.frame.p, self.frame.block)
-        batch = prod(static_size(d) or 1 for d in self.frame.p.batch)
-        one = (count or 0) // batch
-        return values.simplifier(BLOCKS[0] // (split * one) * one + BLOCKS[0] % one)

@@ -14,7 +14,7 @@ from taskmap.decompose import (
     micro_kernel,
 )
 from taskmap.ir import repeat
-from taskmap.ir.types import f16, f32
+from taskmap.ir.types import f16, f32, tf32
 from tests.ir.decompose.micro_scripts import outer_product
 from tests.ir.decompose.refused import K, M, N, block, halves, threads
 
@@ -105,3 +105,32 @@ def mbarriers_left_out() -> None:
 
 def shared_memory_of_a_thread() -> None:
     MatMul(M, N, K).tile(4, 4).to(THREAD).split(8).move("a", SHARED)
+
+
+def lines_of_tf32_across_the_sum() -> None:
+    tree = MatMul(M, N, K).tile(64, 64).to(BLOCK).specialize(WARPGROUP, "fetch").accumulate_in(REGISTER).split(32)
+    tree = tree.move("a", SHARED, dtype=tf32).prefetch(2).move("b", SHARED, dtype=tf32).prefetch(2)
+    tree.tile(64, 64).to(WARPGROUP).split(8).done().kernel()
+
+
+def asynchronous_copy_of_a_thread() -> None:
+    halves(lambda copy: copy.done().asynchronous())
+
+
+def store_by_other_warpgroups() -> None:
+    tree = MatMul(M, N, K, a=f16, b=f16).tile(128, 64).to(BLOCK).specialize(WARPGROUP, "fetch")
+    tree = tree.accumulate_in(
+        REGISTER, store=lambda c: c.move("src", SHARED).tile(128, 32).to(WARPGROUP).done().asynchronous()
+    )
+    tree = tree.split(64).move("a", SHARED).prefetch(2).move("b", SHARED).prefetch(2)
+    tree.tile(64, 64).to(WARPGROUP).split(16).done().kernel()
+
+
+def store_of_no_warpgroups() -> None:
+    tree = (
+        MatMul(M, N, K)
+        .tile(64, 64)
+        .to(BLOCK)
+        .accumulate_in(REGISTER, store=lambda c: c.move("src", SHARED).tile(32, 64).to(WARPGROUP).done().asynchronous())
+    )
+    tree.tile(4, 4).to(THREAD).split(1).tile(1, 1).done().kernel()

@@ -75,7 +75,7 @@ def test_tile_after_tile_and_results_in_boxes(persistent: bool, boxed: bool) -> 
     y = matmul.mm(tensor(300, 72, dtype=f16), tensor(72, 136, dtype=f16))
     text = run([activations.relu(arithmetic.add(y, tensor(136, dtype=f16)))], config)
     assert ("for (int turn = 0;" in text) == persistent
-    assert ("tm_tma_store_2d(map_result, result" in text) == boxed
+    assert ("tm_tma_store_2d(map_c, c_shared" in text) == boxed
     assert ("tm_store(out0" in text) != boxed
 
 

@@ -15,8 +15,8 @@ from taskmap.ir.construct import cast, const, select
 from taskmap.ir.nodes import Buffer, ExprLike, Var
 from taskmap.ir.types import DType, bf16, f16, f32, i8, i64
 from taskmap.schedules import schedule
+from taskmap.schedules.cuda.hopper.load_plan import LoadPath
 from taskmap.schedules.cuda.hopper.matmul import HopperConfig, plan_loads, schedule_hopper, validity
-from taskmap.schedules.cuda.hopper.stage import LoadPath
 from taskmap.schedules.cuda.matmul.problem_view import find_product
 from tests.cuda_proof.subjects import integers
 from tests.schedules.cpu.test_matmul import product
