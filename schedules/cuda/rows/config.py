@@ -91,7 +91,7 @@ def _power(n: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class RowShape:
+class RowProblem:
     """The rows of a task as the choice sees them: their number, the merged axes along them, and its accesses in terms
     of ``axes``. runs, extents: the merged axes of a row, and their sizes."""
 

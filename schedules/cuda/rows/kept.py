@@ -21,11 +21,11 @@ from taskmap.schedules.common.inline import Inliner, Reader
 from taskmap.schedules.common.positions import positions_in
 from taskmap.schedules.common.row_domain import RowDomain, reductions_of
 from taskmap.schedules.cuda.rows.config import RowConfig
-from taskmap.schedules.cuda.rows.walk import Here
+from taskmap.schedules.cuda.rows.walk import RowElement
 
 
 @dataclass(slots=True)
-class Kept:
+class KeptValues:
     """The values that the threads of a group hold of their row. level: for each stage, the pass that computes it. here:
     the element that they are at."""
 
@@ -35,7 +35,7 @@ class Kept:
     axes: tuple[Var, ...]
     level: Mapping[Buffer, int]
     held: dict[Buffer, Buffer] = field(default_factory=dict)
-    here: Here | None = None
+    here: RowElement | None = None
 
     @property
     def task(self) -> Task:

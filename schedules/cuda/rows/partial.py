@@ -22,7 +22,7 @@ _LANE_OP = {"sum": "sum", "prod": "prod", "max": "max", "min": "min", "any": "or
 
 
 @dataclass(frozen=True, slots=True)
-class Partial:
+class PartialResult:
     """A reduction of one pass: ``cells`` hold, for each place in a vector of ``lanes``, the partial result; for a long
     sum, that of the current chain, and ``chains`` the sum of the chains before it."""
 
@@ -34,7 +34,7 @@ class Partial:
     chains: Buffer | None = None
 
     @staticmethod
-    def begin(b: Builder, stage: Stage, e: Reduce, lanes: int, *, long: bool) -> Partial:
+    def begin(b: Builder, stage: Stage, e: Reduce, lanes: int, *, long: bool) -> PartialResult:
         """Accumulators with their initial values. long: a sum would lose precision without chains."""
         kinds = [(e.op, e.body.dtype)]
         if e.op in _EXTREME:
@@ -46,7 +46,7 @@ class Partial:
         chains, wide = None, wide_sum(e.body.dtype)
         if long and e.op == "sum" and wide != e.body.dtype:
             chains = b.allocate("chains", wide, (1,), Scope.REGISTER, init=identity(e.op, wide))
-        return Partial(b, stage, e, lanes, cells, chains)
+        return PartialResult(b, stage, e, lanes, cells, chains)
 
     @property
     def dtypes(self) -> list[DType]:

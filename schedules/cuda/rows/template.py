@@ -30,10 +30,10 @@ from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.common.positions import positions_in, unravel
 from taskmap.schedules.common.row_domain import RowDomain, Rows, reductions_of
 from taskmap.schedules.cuda.row_reciprocal import with_reciprocals
-from taskmap.schedules.cuda.rows.config import RowConfig, RowShape, one_walk
-from taskmap.schedules.cuda.rows.kept import Kept
-from taskmap.schedules.cuda.rows.partial import Partial, neutral
-from taskmap.schedules.cuda.rows.walk import Here, Walk
+from taskmap.schedules.cuda.rows.config import RowConfig, RowProblem, one_walk
+from taskmap.schedules.cuda.rows.kept import KeptValues
+from taskmap.schedules.cuda.rows.partial import PartialResult, neutral
+from taskmap.schedules.cuda.rows.walk import RowElement, RowSteps
 from taskmap.schedules.cuda.support.last_block import CrossBlockReduction
 from taskmap.schedules.cuda.support.launch import Launch, place_of
 from taskmap.schedules.cuda.support.vectors import fills
@@ -53,7 +53,7 @@ def schedule_rows(task: Task, rows: Rows, target: GpuTarget, config: RowConfig |
     extents = [product([full.shape[a] for a in run]) for run in runs]
     kept = frame.kept()
     count = product([full.shape[d] for d in kept])
-    c = config or RowShape(frame, axes, walks, runs, extents, count).choose(target)
+    c = config or RowProblem(frame, axes, walks, runs, extents, count).choose(target)
     if c.parts > 1 and not one_walk(frame):
         raise ScheduleError(
             f"{task.name!r} cannot be shared by {c.parts} blocks",
@@ -73,8 +73,8 @@ def schedule_rows(task: Task, rows: Rows, target: GpuTarget, config: RowConfig |
     at = [index(0)] * full.rank
     for d, i in zip(kept, unravel(row, [full.shape[d] for d in kept], values.simplifier), strict=True):
         at[d] = i
-    walk = Walk(b, c, lane, full, runs, [*extents[:-1], ceil_div(extents[-1], c.lanes)], at, part)
-    passes = _Passes(launch, frame, team, walk, Kept(b, c, frame, axes, frame.depths()), live)
+    walk = RowSteps(b, c, lane, full, runs, [*extents[:-1], ceil_div(extents[-1], c.lanes)], at, part)
+    passes = _Passes(launch, frame, team, walk, KeptValues(b, c, frame, axes, frame.depths()), live)
     for n in range(passes.count):
         passes.run(n, values)
     size = "x".join(print_dim(full.shape[d]) for d in rows.reduced)
@@ -92,8 +92,8 @@ class _Passes:
     launch: Launch
     frame: RowDomain
     team: ThreadGroup
-    walk: Walk
-    kept: Kept
+    walk: RowSteps
+    kept: KeptValues
     live: Expr | bool
     inputs: list[MemoryStep] = field(default_factory=list)
     shared: CrossBlockReduction | None = None
@@ -109,7 +109,7 @@ class _Passes:
         stages = [s for s in task.stages if kept.level[s.out] == number]
         outputs = [s for s in stages if s.out in task.outputs and not reductions_of(s) and self.frame.is_full(s.out)]
         saved, long = kept.stages(number, outputs), self.walk.is_long
-        partials = [Partial.begin(b, s, e, c.lanes, long=long) for s in stages for e in reductions_of(s)]
+        partials = [PartialResult.begin(b, s, e, c.lanes, long=long) for s in stages for e in reductions_of(s)]
         if partials or outputs:
             if number == 0:
                 self.inputs = kept.first_inputs(values)
@@ -118,7 +118,7 @@ class _Passes:
             for s in saved:
                 kept.hold(s.out, s.label)
 
-            def visit(local: Inliner, here: Here) -> None:
+            def visit(local: Inliner, here: RowElement) -> None:
                 kept.here = here
                 self.element(local, here, partials, outputs, saved)
                 kept.here = None
@@ -142,7 +142,12 @@ class _Passes:
                     b.store(s.out, where, value)
 
     def element(
-        self, local: Inliner, here: Here, partials: Sequence[Partial], outputs: Sequence[Stage], saved: Sequence[Stage]
+        self,
+        local: Inliner,
+        here: RowElement,
+        partials: Sequence[PartialResult],
+        outputs: Sequence[Stage],
+        saved: Sequence[Stage],
     ) -> None:
         """One element of a pass: keeps, stores and reduces its values."""
         b = self.launch.b
@@ -158,7 +163,7 @@ class _Passes:
             fixed = {**self.frame.at_row(f.stage, self.walk.row), **self.frame.in_reduction(f.e, here.at)}
             f.add(here.place, b.let("value", local.expand(f.e.body, fixed)), fixed[f.e.axes[0][0]])
 
-    def across_blocks(self, partials: Sequence[Partial], results: Sequence[Sequence[Expr]]) -> list[list[Expr]]:
+    def across_blocks(self, partials: Sequence[PartialResult], results: Sequence[Sequence[Expr]]) -> list[list[Expr]]:
         """The results of all blocks that share a row, in the last of them to arrive: it alone stores."""
         b, c = self.launch.b, self.walk.config
         self.shared = CrossBlockReduction(b, c.parts, self.team, self.launch.grid[0])

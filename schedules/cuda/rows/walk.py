@@ -25,7 +25,7 @@ _CHAIN = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Here:
+class RowElement:
     """The current element: its item, its position in the item's vector, and its position in the full tensor."""
 
     unit: Expr
@@ -33,11 +33,11 @@ class Here:
     at: tuple[Expr, ...]
 
 
-Visit = Callable[[Inliner, Here], None]
+Visit = Callable[[Inliner, RowElement], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Walk:
+class RowSteps:
     """Walks along the row of thread ``lane`` of a group. full: the tensor over all rows; runs: its merged axes along
     the row, of ``units`` vectors; row: the position of the row; part: the number of this block's part of it."""
 
@@ -113,4 +113,4 @@ class Walk:
                 shape = [self.full.shape[a] for a in run]
                 for a, i in zip(run, unravel(inside.simplifier(number), shape, inside.simplifier), strict=True):
                     at[a] = i
-            body(inside, Here(unit, place, tuple(at)))
+            body(inside, RowElement(unit, place, tuple(at)))
