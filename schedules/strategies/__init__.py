@@ -6,6 +6,7 @@ then take the group's prologue, and its last copy the epilogue.
     product     the matrix product that anchors a task, and its operands as a tree sees them
     stages      other stages of a strategy, found in a task by their expressions
     views       operands that lie in memory unchanged, as buffers of the product's own axes
+    merged      element-wise work on merged axes: all outputs at a position as one stage
     transpose   element-wise work that reads along one axis and writes along another, as a stage
     fusion      a Move whose source is computed, or whose destination is an epilogue, as loops over its elements
     offer       a strategy that a user offers, and the reason why it does not fit a task
