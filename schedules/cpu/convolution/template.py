@@ -232,8 +232,8 @@ class Dense(ConvolutionBase):
     def ahead(
         self, values: Inliner, channel: Expr, rows: Dim, columns: Dim, k: Sequence[Dim], at: tuple[Expr, Expr]
     ) -> Ahead | None:
-        """The weights of the next panel of output channels; None if this block has only one, or their place is not
-        known."""
+        """The weights of the next panel of output channels; None if this block has only one, their place is not known,
+        or the second-level cache does not hold both panels: the tiles to come would miss theirs."""
         c, tile = self.conv, self.config.tile
         width = tile.vectors * self.lanes
         packed = packed_width(c)
@@ -242,6 +242,8 @@ class Dense(ConvolutionBase):
         if stored is None or packed != width or c.groups != 1 or not (high and wide and terms):
             return None
         if math.prod(map(len, c.phases)) > 1 or (self.config.panels == 1 and self.config.neighbours == "weights"):
+            return None
+        if 2 * terms * width * stored.dtype.bytes > self.target.l2:
             return None
         across = -(-wide // tile.rows)
         following = NextPanel(stored, values.simplifier(channel // width), index(terms * width), width, high * across)

@@ -38,7 +38,8 @@ class Sizes:
 
     ``k`` and ``batch`` are None if they are symbolic. ``one_sum``: the sum runs along one axis, so it can be split.
     ``packed`` is the width of the panels in which B is packed, None if it is not packed. ``grouped``: elements are
-    groups of narrower ones, multiplied by dot products.
+    groups of narrower ones, multiplied by dot products. ``in_place``: B is a tensor of f32 whose columns are
+    neighbours.
     """
 
     m: Dim
@@ -49,6 +50,7 @@ class Sizes:
     one_sum: bool = True
     packed: int | None = None
     grouped: bool = False
+    in_place: bool = False
 
     @property
     def can_cut(self) -> bool:
@@ -56,6 +58,11 @@ class Sizes:
         return self.one_sum and self.k is not None and static_size(self.m) is not None
 
 
+_FEWEST_TILES = 8
+"""Tiles of rows that pay for a copy of a panel."""
+_LINE = 64
+_SHALLOWEST = 128
+"""The fewest terms of a k-block of all rows: partial sums are read and written for each."""
 _SYMBOLIC_TERMS = 1024
 PANEL_BYTES = 200_000
 """The most bytes of a k-block of a panel, which takes at most a third of the second-level cache, too: each tile reads
@@ -127,7 +134,26 @@ def default(sizes: Sizes, target: CpuTarget) -> MatmulConfig:
     if sizes.k is not None and sizes.can_cut:
         deepest = min(target.l2 // 3, PANEL_BYTES) // (tile.vectors * lanes * sizes.bytes)
         parts = -(-sizes.k // deepest)
+        m = static_size(sizes.m)
+        if m is not None and copies_panels(MatmulConfig(tile, m, parts), sizes, target):
+            # All rows in one block, so that each panel is copied once.
+            depth = target.l2 // 2 // (m * sizes.bytes)
+            parts = max(parts, -(-sizes.k // depth)) if depth >= _SHALLOWEST else parts
     return MatmulConfig(tile, _balanced_rows(tile, parts, sizes, target), parts)
+
+
+def copies_panels(config: MatmulConfig, sizes: Sizes, target: CpuTarget) -> bool:
+    """True if each panel of B is copied before it is multiplied (``column_copies``): it is one of several, read in
+    place by enough tiles, its rows are shorter than two cache lines, and together are more than the first-level cache
+    holds."""
+    m, n, k = static_size(sizes.m), static_size(sizes.n), sizes.k
+    if not sizes.in_place or m is None or n is None or k is None or not sizes.can_cut or sizes.packed is not None:
+        return False
+    width = config.width(target.lanes(sizes.bytes)) * sizes.bytes
+    if width >= 2 * _LINE or n * sizes.bytes < 2 * width or min(m, config.rows) < _FEWEST_TILES * config.tile.rows:
+        return False
+    depth = -(-k // config.k_blocks)
+    return k * (width + _LINE) > target.l1 and depth * width <= target.l2
 
 
 def _fitting_tile(vectors: int, sizes: Sizes, target: CpuTarget) -> Tile:

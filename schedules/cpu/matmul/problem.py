@@ -10,6 +10,7 @@ from taskmap.ir.errors import ScheduleError
 from taskmap.ir.nodes import Kernel, Var
 from taskmap.ir.target import CpuTarget
 from taskmap.ir.task import Task
+from taskmap.ir.types import f32
 from taskmap.schedules.common.matmul_form import MatmulForm, anchor_of
 from taskmap.schedules.common.space import Config
 from taskmap.schedules.cpu.matmul.amx_operands import find_operands
@@ -33,7 +34,8 @@ class MatmulProblem(MatmulForm):
         """The sizes as configurations need them."""
         m, n, k, batch = (_ANY if name in self.free else getattr(self, name) for name in ("m", "n", "k", "batch"))
         k, batch = static_size(k), static_size(batch)
-        return Sizes(m, n, k, batch, self.accumulate.bytes, packed=self.packed)
+        in_place = self.b == "n" and self.types[1] == f32
+        return Sizes(m, n, k, batch, self.accumulate.bytes, packed=self.packed, in_place=in_place)
 
     def default(self, target: CpuTarget) -> MatmulConfig:
         """The untuned configuration."""

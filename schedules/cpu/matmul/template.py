@@ -28,7 +28,15 @@ from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.common.matmul_form import anchor_of, packed_panels
 from taskmap.schedules.common.positions import unravel
 from taskmap.schedules.cpu.matmul.ahead import Ahead, LaterTerms, NextPanel, stored_bytes, stored_weights
-from taskmap.schedules.cpu.matmul.config import MatmulConfig, Sizes, default, panels_first, validity
+from taskmap.schedules.cpu.matmul.column_copies import copy_columns, has_rows
+from taskmap.schedules.cpu.matmul.config import (
+    MatmulConfig,
+    Sizes,
+    copies_panels,
+    default,
+    panels_first,
+    validity,
+)
 from taskmap.schedules.cpu.matmul.dot_tile import GroupedContraction, emit_dot_tile, find_dots, group_size
 from taskmap.schedules.cpu.matmul.microkernel import Tile, chain_of, choose_tile, emit_tile
 from taskmap.schedules.cpu.matmul.summed_loops import Element
@@ -70,6 +78,17 @@ class _Block:
         return sum(v * w for v, w in self.vectors)
 
 
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """A k-block: its first term, by the axis and as a number, and its extents along all summed axes; ``whole``: those
+    of a block that is not the last."""
+
+    offsets: dict[Var, Expr]
+    extents: list[Dim]
+    whole: list[Dim]
+    first: Expr
+
+
 TileBody = Callable[[Inliner, Expr, Expr, int], None]
 """The work on a tile: (values, its first row, the same relative to the block's first row, its height)."""
 
@@ -85,6 +104,7 @@ class _Matmul:
     dots: GroupedContraction | None = None
     stored: Buffer | None = None
     narrow: LaterTerms | None = None
+    copies: bool = False
     b: Builder = field(default_factory=Builder)
 
     @property
@@ -166,13 +186,17 @@ class _Matmul:
     def panel(self, values: Inliner, block: _Block) -> None:
         """All rows of a block against one panel of columns."""
         if self.k_blocks == 1:
-            self.each_tile(values, block, lambda *tile: self.whole_tile(block, *tile))
+            copied = self.copied(values, block, {}, [d for _, d in self.k_order()])
+            self.each_tile(values, block, lambda *tile: self.whole_tile(block, copied, *tile))
             return
         zero = const(0, self.accumulate)
         out = self.b.allocate("sums", self.accumulate, (block.size, block.columns), init=zero)
         with self.b.loop("k_block", self.k_blocks) as part:
             values.bind(part, self.k_blocks)
-            self.each_tile(values.nested(), block, lambda *tile: self.partial_tile(block, out, part, *tile))
+            inside = values.nested()
+            cut = None if self.dots else self.cut(inside, part)
+            copied = None if cut is None else self.copied(inside, block, cut.offsets, cut.extents)
+            self.each_tile(inside, block, lambda *tile: self.partial_tile(block, out, part, copied, *tile))
         if self.dots and self.dots.depth % self.dots.group:
             self.each_tile(values.nested(), block, lambda *tile: self.dot_tail(block, out, *tile))
         rows = values.simplifier(minimum(index(self.m) - block.first, block.size))
@@ -226,7 +250,20 @@ class _Matmul:
             start = inside.simplifier(minimum(block.first + local, index(self.m) - height))
             body(inside, start, local, height)
 
-    def whole_tile(self, block: _Block, values: Inliner, start: Expr, local: Expr, height: int) -> None:
+    def copied(
+        self, values: Inliner, block: _Block, offsets: dict[Var, Expr], extents: Sequence[Dim]
+    ) -> Element | None:
+        """The columns of a block in a copy of their own, for the terms that ``offsets`` and ``extents`` describe; None
+        if they are read in place."""
+        if not self.copies or block.columns < self.lanes:
+            return None
+        whole = [-(-(static_size(d) or 1) // self.k_blocks) for _, d in self.k_order()]
+        _, right = self.operands(block, block.first, offsets)
+        return copy_columns(self.b, values.nested(), right, block.vectors, extents, whole)
+
+    def whole_tile(
+        self, block: _Block, copied: Element | None, values: Inliner, start: Expr, local: Expr, height: int
+    ) -> None:
         """A tile from first to last."""
         if self.dots:
             out = self.b.allocate("tile", self.accumulate, (height, block.columns))
@@ -240,10 +277,11 @@ class _Matmul:
         start_at = const(0, self.accumulate) if self.chain else None
         out = self.b.allocate("tile", self.accumulate, (height, block.columns), init=start_at)
         k = [d for _, d in self.k_order()]
-        operands = self.operands(block, start, {})
-        ahead = self.ahead(values, block, local, height, k, 0)
+        left, right = self.operands(block, start, {})
         emit_tile(
-            self.b, values, height, block.vectors, k, *operands, out, self.accumulate, chain=self.chain, ahead=ahead
+            *(self.b, values, height, block.vectors, k, left, copied or right, out, self.accumulate),
+            chain=self.chain,
+            ahead=self.ahead(values, block, local, height, k, 0),
         )
         self.epilogue(values, block, out, start, self.rows_of(values, start, height))
 
@@ -265,8 +303,27 @@ class _Matmul:
             resume=True,
         )
 
+    def cut(self, values: Inliner, part: Expr) -> _Cut:
+        """K-block ``part``."""
+        k = self.k_order()
+        (position,) = (d for d, (_, extent) in enumerate(k) if static_size(extent) != 1)
+        var, extent = k[position]
+        depth = -(-(static_size(extent) or 0) // self.k_blocks)
+        extents: list[Dim] = [d for _, d in k]
+        whole = [*extents[:position], depth, *extents[position + 1 :]]
+        extents[position] = values.simplifier.dim(minimum(index(extent) - part * depth, depth))
+        return _Cut({var: part * depth}, extents, whole, part * depth)
+
     def partial_tile(
-        self, block: _Block, out: Buffer, part: Expr, values: Inliner, start: Expr, local: Expr, height: int
+        self,
+        block: _Block,
+        out: Buffer,
+        part: Expr,
+        copied: Element | None,
+        values: Inliner,
+        start: Expr,
+        local: Expr,
+        height: int,
     ) -> None:
         """One k-block of the sum of a tile, added to ``out``."""
         if self.dots:
@@ -280,20 +337,14 @@ class _Matmul:
                 resume=True,
             )
             return
-        k = self.k_order()
-        (position,) = (d for d, (_, extent) in enumerate(k) if static_size(extent) != 1)
-        var, extent = k[position]
-        depth = -(-(static_size(extent) or 0) // self.k_blocks)
-        extents: list[Dim] = [d for _, d in k]
-        whole = [*extents[:position], depth, *extents[position + 1 :]]
-        extents[position] = values.simplifier.dim(minimum(index(extent) - part * depth, depth))
-        operands = self.operands(block, start, {var: part * depth})
+        cut = self.cut(values, part)
+        left, right = self.operands(block, start, cut.offsets)
         emit_tile(
-            *(self.b, values, height, block.vectors, extents, *operands, out, self.accumulate),
+            *(self.b, values, height, block.vectors, cut.extents, left, copied or right, out, self.accumulate),
             row=local,
             resume=not self.chain,
             chain=self.chain,
-            ahead=self.ahead(values, block, local, height, whole, part * depth),
+            ahead=self.ahead(values, block, local, height, cut.whole, cut.first),
         )
 
     def operands(self, block: _Block, start: Expr, offsets: dict[Var, Expr]) -> tuple[Element, Element]:
@@ -367,6 +418,7 @@ def sizes_of(task: Task, c: Contraction) -> Sizes:
         bytes=compute_type(c.reduce.dtype).bytes,
         one_sum=sum(e != 1 for e in extents) == 1,
         packed=packed_panels(task, c),
+        in_place=has_rows(task, c),
     )
 
 
@@ -389,4 +441,5 @@ def schedule_matmul(task: Task, target: CpuTarget, config: MatmulConfig | None =
         raise ScheduleError(f"{task.name!r} cannot be computed with {config}", why=f"{reason}.")
     stored = stored_weights(c.b, sizes.packed) if dots is None else None
     narrow = stored_bytes(c.b, sizes.packed, sizes.k) if dots is None and c.reduce.dtype.is_float else None
-    return _Matmul(task, stage, c, target, sizes, config, dots, stored, narrow).kernel()
+    copies = dots is None and copies_panels(config, sizes, target)
+    return _Matmul(task, stage, c, target, sizes, config, dots, stored, narrow, copies).kernel()

@@ -10,7 +10,7 @@ from taskmap.backend.cpu.codegen import generate
 from taskmap.ir.construct import constant_value, index
 from taskmap.ir.lower.pipeline import lower
 from taskmap.ir.nodes import Buffer, Kernel
-from taskmap.ir.target import cpu_target
+from taskmap.ir.target import CpuTarget, cpu_target
 from taskmap.ir.types import DType, bf16, f32
 from taskmap.ir.winograd import FORMS
 from taskmap.schedules import schedule
@@ -74,6 +74,21 @@ def test_a_convolution_prefetches_each_line_of_its_weights() -> None:
     assert "x48, block=7x7" in kernel.note
     panel = 9 * 8 * 48
     assert set(prefetched(kernel.body, {})) == set(range(panel, 4 * panel, EACH))
+
+
+def test_a_convolution_prefetches_no_panel_for_which_another_leaves_the_cache() -> None:
+    x, w, one = (1, 512, 7, 7), (512, 512, 3, 3), (1, 1)
+
+    def kernel(target: CpuTarget) -> Kernel:
+        width = 3 * target.lanes(4)
+        kind = ConvolutionProblem(x, w, one, one, one, 1, (f32, f32, f32), weights=f"packed{width}")
+        return schedule(kind.task(), target)
+
+    # Panels of 864 KiB with AVX-512, of 432 KiB with AVX2.
+    assert has_prefetches(kernel(cpu_target("avx512", 1, l2=2 << 20)))
+    assert not has_prefetches(kernel(cpu_target("avx512", 1, l2=1 << 20)))
+    assert has_prefetches(kernel(cpu_target("avx2", 1, l2=1 << 20)))
+    assert not has_prefetches(kernel(cpu_target("avx2", 1, l2=512 << 10)))
 
 
 @pytest.mark.parametrize("outputs", FORMS)
