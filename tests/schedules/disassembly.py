@@ -12,6 +12,7 @@ import pytest
 
 from taskmap.backend.cpu.codegen import generate
 from taskmap.backend.cpu.compile import TranslationUnit
+from taskmap.backend.cpu.host import parse_isa
 from taskmap.backend.cpu.toolchain import find_toolchain
 from taskmap.ir.lower.pipeline import lower
 from taskmap.ir.nodes import Kernel
@@ -27,7 +28,7 @@ def hot_loop(kernel: Kernel, target: CpuTarget, instruction: str, folder: Path) 
     unit, file = TranslationUnit((source,)), folder / "unit.o"
     assert isinstance(target, CpuTarget)
     toolchain = replace(
-        find_toolchain(), isa=target.isa
+        find_toolchain(), isa=parse_isa(target.isa)
     )  # the code is read, not run: this CPU may lack the instructions
     command = toolchain.compile_command(str(file), unit.kind)
     done = subprocess.run(command, input=unit.text, text=True, check=False, timeout=250, capture_output=True)

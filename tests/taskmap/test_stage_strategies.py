@@ -257,8 +257,9 @@ def test_a_product_by_threads_of_the_whole_grid() -> None:
     a, b, c = rng.random((33, 20), np.float32), rng.random((20, 35), np.float32), np.zeros((33, 35), np.float32)
     simulate(tree, a, b, c, seeds=(0, 1), policies=("late",))
     np.testing.assert_allclose(c, a @ b, rtol=1e-5)
-    assert tree.kernel().launch is not None
-    assert tree.kernel().launch.threads == 256
+    launch = tree.kernel().launch
+    assert launch is not None
+    assert launch.threads == 256
 
 
 def test_sizes_by_name() -> None:

@@ -146,7 +146,12 @@ def _kernel(owner: Any = None, layout: Any = None, **changes: Any) -> Kernel:
 def test_a_task_is_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[object] = []
     write = keys._Canon.text
-    monkeypatch.setattr(keys._Canon, "text", lambda self, *roots: (written.append(roots[0]), write(self, *roots))[1])
+
+    def counted(canon: Any, *roots: Any) -> str:
+        written.append(roots[0])
+        return write(canon, *roots)
+
+    monkeypatch.setattr(keys._Canon, "text", counted)
     made = task()
     assert structure(made).text == task_key(made) == task_key(made)
     assert written == [made]
