@@ -26,10 +26,8 @@ def hot_loop(kernel: Kernel, target: CpuTarget, instruction: str, folder: Path) 
         pytest.skip("objdump is not here")
     source = generate(lower(kernel, target=target), target.vector_bytes)
     unit, file = TranslationUnit((source,)), folder / "unit.o"
-    assert isinstance(target, CpuTarget)
-    toolchain = replace(
-        find_toolchain(), isa=parse_isa(target.isa)
-    )  # the code is read, not run: this CPU may lack the instructions
+    # The code is read, not run: this CPU may lack the instructions.
+    toolchain = replace(find_toolchain(), isa=parse_isa(target.isa))
     command = toolchain.compile_command(str(file), unit.kind)
     done = subprocess.run(command, input=unit.text, text=True, check=False, timeout=250, capture_output=True)
     if "unrecognized" in done.stderr or "no such instruction" in done.stderr:
