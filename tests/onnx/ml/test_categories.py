@@ -86,7 +86,7 @@ def test_a_fraction_is_no_category() -> None:
 def test_what_does_not_fit_is_refused() -> None:
     cases: tuple[tuple[str, dict[str, Any], type[Exception], str], ...] = (
         ("OneHotEncoder", {"cats_int64s": [1, 1]}, ImportGraphError, "distinct"),
-        ("OneHotEncoder", {"cats_int64s": [1], "zeros": 0}, UnsupportedError, "no categories"),
+        ("OneHotEncoder", {"cats_int64s": [1], "zeros": 0}, UnsupportedError, "outside the categories"),
         ("CategoryMapper", {"cats_int64s": [1], "cats_strings": ["a", "b"]}, ImportGraphError, "differ in number"),
         ("FeatureVectorizer", {"inputdimensions": [1, 2]}, ImportGraphError, "2 numbers of columns for 1"),
         ("LabelEncoder", {"keys_strings": ["a"], "values_int64s": [1]}, ImportGraphError, "another type"),
