@@ -182,7 +182,7 @@ def find_toolchain(
     if not host.supports(chosen):
         raise UnsupportedError(
             f"cannot compile for {chosen}",
-            why=f"this CPU ({host.model}) does not have it.",
+            why=f"this CPU ({host.model}) does not support {chosen}.",
             hint=f"Leave the instruction set to detection, or use {host.isa}.",
         )
     command = _find_command(os.environ if environ is None else environ)
