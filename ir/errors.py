@@ -91,6 +91,10 @@ class ScheduleError(TaskmapError):
     """A scheduling primitive is used illegally, or a config is not valid for its task."""
 
 
+class StrategyMisfitError(ScheduleError):
+    """A strategy does not fit a group of operators."""
+
+
 class CodegenError(TaskmapError):
     """A lowered kernel cannot be written as source for the target."""
 

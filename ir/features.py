@@ -12,7 +12,7 @@ from taskmap.ir.errors import InvalidOptionError
 
 __all__ = [
     "FEATURES", "ISA_FEATURES", "SIMULATED_ISA", "SIMULATED_TILES", "closest_isa", "extra_features", "in_order",
-    "missing_features", "read_features",
+    "isa_text", "missing_features", "read_features", "read_isa_text",
 ]  # fmt: skip
 
 _AVX2 = ("avx2", "fma", "f16c")
@@ -60,6 +60,17 @@ def extra_features(features: Iterable[str], isa: str) -> tuple[str, ...]:
 def missing_features(wanted: Iterable[str], present: Collection[str]) -> tuple[str, ...]:
     """The ``wanted`` features that are not ``present``, in the order of FEATURES."""
     return tuple(name for name in in_order(wanted) if name not in present)
+
+
+def isa_text(isa: str, features: Iterable[str]) -> str:
+    """An instruction set and the features beyond it, as records of kernels and archives name them: avx512+amx_tile."""
+    return "+".join([isa, *features])
+
+
+def read_isa_text(text: str) -> tuple[str, tuple[str, ...]]:
+    """The instruction set and the features that ``isa_text`` wrote; neither need be known."""
+    isa, *features = text.split("+")
+    return isa, tuple(features)
 
 
 def read_features(text: str) -> tuple[str, ...]:

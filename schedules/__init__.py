@@ -25,7 +25,7 @@ from taskmap.ir.task import Task
 from taskmap.ir.types import DType, compute_type
 from taskmap.ir.util.lazy import lazily
 from taskmap.schedules.common.row_domain import find_contiguous_rows
-from taskmap.schedules.common.scheduled import ScheduledKernel
+from taskmap.schedules.common.scheduled import Choice, ScheduledKernel
 from taskmap.schedules.common.space import Config, Problem, Space, Template, space_of, unreadable
 from taskmap.schedules.common.stack_limit import STACK_BYTES, local_bytes
 from taskmap.schedules.cpu.attention.template import schedule_attention
@@ -203,7 +203,7 @@ def has_tiles(a: DType, b: DType, target: CpuTarget) -> bool:
 
 
 __all__ = [
-    "NO_HINTS", "Config", "Problem", "ScheduledKernel", "Space", "choose_form", "copies_columns", "has_tiles",
+    "NO_HINTS", "Choice", "Config", "Problem", "ScheduledKernel", "Space", "choose_form", "copies_columns", "has_tiles",
     "packed_filled", "packed_together", "packed_width", "packed_with_signs", "problem", "read_problem", "schedule",
     "scheduled", "space", "space_of", "widened_width",
 ]  # fmt: skip

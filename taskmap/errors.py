@@ -23,6 +23,7 @@ from taskmap.ir.errors import (
     ScriptError,
     SelectionLimitError,
     SimulationError,
+    StrategyMisfitError,
     TaskmapError,
     TuningError,
     TypeMismatchError,
@@ -35,6 +36,6 @@ __all__ = [
     "ArchiveError", "CodegenError", "CompilerFailedError", "CompilerNotFoundError", "DeviceError",
     "DeviceMemoryError", "FusionError", "GraphError", "ImportGraphError", "IndexOutOfRangeError", "InputError",
     "InvalidOptionError", "KernelResourceError", "KernelStoreError", "LayoutError", "LoweringError", "MappingError",
-    "NoDeviceError", "ScheduleError", "ScriptError", "SelectionLimitError", "SimulationError", "TaskmapError",
-    "TuningError", "TypeMismatchError", "UnsupportedError", "VerifyError", "WrongCompilerError",
+    "NoDeviceError", "ScheduleError", "ScriptError", "SelectionLimitError", "SimulationError", "StrategyMisfitError",
+    "TaskmapError", "TuningError", "TypeMismatchError", "UnsupportedError", "VerifyError", "WrongCompilerError",
 ]  # fmt: skip

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from taskmap.ir.features import isa_text
+
 RUNTIME_ABI = 2
 """Version of the calling convention that kernels assume; incremented when a stored kernel can no longer be called."""
 
@@ -141,7 +143,7 @@ def key_parts(
         "prelude": _digest(json.dumps(source.prelude)),
         "compiler": compiler,
         "flags": json.dumps(flags),
-        "isa": "+".join([isa, *source.kind.features]),
+        "isa": isa_text(isa, source.kind.features),
         "abi": str(abi),
     }
 

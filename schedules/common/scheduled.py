@@ -10,6 +10,18 @@ from taskmap.schedules.common.space import Config
 
 
 @dataclass(frozen=True, slots=True)
+class Choice:
+    """The choices that led to a kernel, as texts that are kept between processes. One task has one kernel for each.
+
+    template: the template or rule, or "strategy". config: its configuration, if it was chosen among several, or the
+    name of the strategy.
+    """
+
+    template: str
+    config: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ScheduledKernel:
     """``kernel`` as ``template`` made it, a template or a rule. ``config``: the configuration, if it was chosen among
     several. ``next_attempt``: the attempt that asks for a configuration with fewer registers, or None if this template
@@ -20,6 +32,11 @@ class ScheduledKernel:
     template: str
     config: Config | None = None
     next_attempt: int | None = None
+
+    @property
+    def choice(self) -> Choice:
+        """The choices that led to the kernel."""
+        return Choice(self.template, "" if self.config is None else str(self.config))
 
     def for_attempt(self, attempt: int) -> ScheduledKernel:
         """This result, if it answers ``attempt``. Raises ScheduleError if the template has no other configuration than

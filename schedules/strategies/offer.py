@@ -18,7 +18,7 @@ from taskmap.ir.decompose.specs import Init, MatMul
 from taskmap.ir.decompose.stage_spec import StageSpec
 from taskmap.ir.decompose.steps import AccumulateStep, MoveStep, Step, TileStep, Tree
 from taskmap.ir.decompose.strategy import Strategy
-from taskmap.ir.errors import InputError, ScheduleError, TaskmapError
+from taskmap.ir.errors import InputError, ScheduleError, StrategyMisfitError, TaskmapError
 from taskmap.ir.nodes import (
     Buffer,
     Dim,
@@ -35,6 +35,7 @@ from taskmap.ir.printer import print_dim
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.ir.visit import loads_in, walk_stmts
+from taskmap.schedules.common.scheduled import Choice, ScheduledKernel
 from taskmap.schedules.strategies.fusion import Fusion
 from taskmap.schedules.strategies.product import Product, find_product
 from taskmap.schedules.strategies.stages import StageAnchor, find_stages
@@ -56,9 +57,9 @@ class OfferedStrategy:
         return f"strategy {self.name}"
 
     @property
-    def misfit(self) -> str:
-        """The message of its errors for a task that it does not fit."""
-        return f"strategy {self.name} does not fit"
+    def choice(self) -> Choice:
+        """The choice of this strategy, as a kernel of it has it."""
+        return Choice("strategy", self.name)
 
     def why_no_strategy(self) -> str:
         """The reason why the given value is not a strategy for groups; "" if it is."""
@@ -80,6 +81,10 @@ class OfferedStrategy:
             n for n in extra if known[n].kind not in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
         ]
         return f"it needs the argument {extra[0]}, which nobody gives" if extra else ""
+
+    def scheduled(self, task: Task, target: Target) -> ScheduledKernel:
+        """The kernel of a task with the choice of this strategy. Raises ScheduleError."""
+        return ScheduledKernel(self.kernel(task, target), self.choice.template, self.choice.config)
 
     def kernel(self, task: Task, target: Target) -> Kernel:
         """The kernel of a task, its anchor as the strategy says. Raises ScheduleError with the reason if it does not
@@ -147,9 +152,9 @@ class OfferedStrategy:
             raise self.refused(f"it returns {made!r}, not a strategy.")
         return made
 
-    def refused(self, why: str) -> ScheduleError:
-        """The strategy does not fit."""
-        return ScheduleError(self.misfit, why=why)
+    def refused(self, why: str) -> StrategyMisfitError:
+        """The error for a task that the strategy does not fit."""
+        return StrategyMisfitError(f"strategy {self.name} does not fit", why=why)
 
 
 def _with_sizes(offer: OfferedStrategy, tree: Strategy, p: Product) -> Tree:

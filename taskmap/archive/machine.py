@@ -16,7 +16,7 @@ from taskmap.backend.cpu.host import detect_host, parse_isa
 from taskmap.backend.library import ensure_openmp
 from taskmap.backend.store.key import RUNTIME_ABI
 from taskmap.ir.errors import InvalidOptionError, TaskmapError
-from taskmap.ir.features import FEATURES, missing_features
+from taskmap.ir.features import FEATURES, isa_text, missing_features, read_isa_text
 from taskmap.ir.target import Target
 from taskmap.ir.util.lazy import lazily
 
@@ -31,7 +31,7 @@ def machine_of(target: Target, kind: str, threads: int, features: Sequence[str] 
     """The requirements of kernels for ``target``: this machine, or for ``kind`` "cuda" a GPU. For "cuda-sim", too,
     ``target`` is a GPU, whose kernels this machine runs. features: those that CPU kernels need beyond the target's
     instruction set."""
-    isa = str(detect_host().isa) if kind == "cuda-sim" else "+".join([target.isa, *features])
+    isa = str(detect_host().isa) if kind == "cuda-sim" else isa_text(target.isa, features)
     return Machine(
         kind, isa, target.vector_bytes, sys.platform, platform.machine(), sys.byteorder, RUNTIME_ABI, threads,
         "" if kind == "cpu" else target.isa,
@@ -49,7 +49,7 @@ def difference(machine: Machine, version: str) -> str | None:
     if machine.kind == "cuda-sim" and version != __version__:
         return f"its kernels are for the simulator of taskmap {version!a}, and this is taskmap {__version__}."
     host = detect_host()
-    wanted, *features = machine.isa.split("+")
+    wanted, features = read_isa_text(machine.isa)
     here = (sys.platform, platform.machine(), sys.byteorder)
     there = (machine.os, machine.machine, machine.byteorder)
     if here != there:

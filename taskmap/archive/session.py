@@ -8,7 +8,7 @@ from pathlib import Path
 
 from taskmap.backend.store.inventory import stored_objects
 from taskmap.compile.session import Session
-from taskmap.ir.features import in_order
+from taskmap.ir.features import in_order, read_isa_text
 
 Binary = tuple[bytes, tuple[str, ...]]
 """The content of a file, and those of its kernels that an archive needs."""
@@ -28,5 +28,5 @@ class ArchiveSession:
 def features_used(store: Path, needed: Collection[str]) -> tuple[str, ...]:
     """The CPU features that the kernels of these symbols in ``store`` need beyond their instruction set."""
     symbols = frozenset(needed)
-    used = (o.isa.split("+")[1:] for o in stored_objects(store) if not symbols.isdisjoint(o.symbols))
+    used = (read_isa_text(o.isa)[1] for o in stored_objects(store) if not symbols.isdisjoint(o.symbols))
     return in_order(name for names in used for name in names)

@@ -155,44 +155,44 @@ class Compile:
 
     def task_of(self, group: Group) -> Task:
         """The task whose kernel computes the group: its own, or that of its size class."""
-        of = self._size_class(group)
-        return group.task if of is None else of.task
+        return task_of(group, self.session.target)
 
     def sizes_of(self, group: Group) -> tuple[Dim, ...]:
         """The sizes that the group's kernel takes as arguments."""
-        of = self._size_class(group)
+        of = _size_class(group, self.session.target)
         return group.task.dims if of is None else of.sizes
-
-    def _size_class(self, group: Group) -> SizeClass | None:
-        """The size class of a group that runs once: compiling takes longer than it runs. At every call a kernel that
-        knows its sizes is up to a tenth faster."""
-        return pack_class(group.task) if group.once and self.session.target.kind == "cpu" else None
 
     def _tuned(self, task: Task) -> Config | None:
         choices = self.session.choices
         return None if choices is None else choices.config(task, self.hints)
 
-    def _entry(self, key: str, config: Config | None, own: Kernel | None) -> str:
+    def _entry(self, key: str, config: Config | None, own: ScheduledKernel | None) -> str:
         """The name of a task's entry. own: the kernel that a strategy makes, all of which counts."""
         chosen = "" if config is None else str(config)
-        chosen = chosen if own is None else f"{own.note} {kernel_key(own)}"
+        chosen = chosen if own is None else f"{own.kernel.note} {kernel_key(own.kernel)}"
         return entry_key(key, self.session.target, compiler_version(), chosen)
 
     def _make_kernel(
-        self, group: Group, task: Task, key: str, config: Config | None, attempt: int = 0, own: Kernel | None = None
+        self,
+        group: Group,
+        task: Task,
+        key: str,
+        config: Config | None,
+        attempt: int = 0,
+        own: ScheduledKernel | None = None,
     ) -> TaskKernel:
         session, dump = self.session, self.dump
         digest = hashlib.sha256(key.encode()).hexdigest()[:8]
         dump.write(f"task_{task.name}_{digest}.txt", key)
-        kernel = own or _scheduled(task, config, session.target, attempt).kernel
+        made = own or _scheduled(task, config, session.target, attempt)
 
         def write(step: str, module: Kernel) -> None:
             dump.write(f"kernel_{task.name}_{digest}_{step}.txt", print_kernel(module))
 
         if dump.wanted:
-            write("scheduled", kernel)
+            write("scheduled", made.kernel)
         observe = dump_each(write) if dump.wanted else None
-        kernel = inlined(kernel, texts=session.options.target == "cuda-sim")
+        kernel = inlined(made.kernel, texts=session.options.target == "cuda-sim")
         lowered = lower(kernel, observe, session.target, verify=session.options.verify_passes)
         source = session.platform.generate(lowered)
         if group.once and isinstance(source, KernelSource):
@@ -200,7 +200,19 @@ class Compile:
         # Only the dumped file holds the model's lines: equal kernels of a model's layers must have equal text.
         lines = "".join(_from(line) for line in _place(group).splitlines()) if dump.wanted else ""
         dump.write(f"{source.symbol}{session.platform.suffix}", lines + source.text)
-        return TaskKernel(source, kernel.note)
+        return TaskKernel(source, kernel.note, made.choice)
+
+
+def task_of(group: Group, target: Target) -> Task:
+    """The task whose kernel computes a group on a target: its own, or that of its size class."""
+    of = _size_class(group, target)
+    return group.task if of is None else of.task
+
+
+def _size_class(group: Group, target: Target) -> SizeClass | None:
+    """The size class of a group that runs once: compiling takes longer than it runs. At every call a kernel that knows
+    its sizes is up to a tenth faster."""
+    return pack_class(group.task) if group.once and target.kind == "cpu" else None
 
 
 def _scheduled(task: Task, config: Config | None, target: Target, attempt: int) -> ScheduledKernel:

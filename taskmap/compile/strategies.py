@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from taskmap.ir.analysis.key import task_key
-from taskmap.ir.errors import ScheduleError, TaskmapError
-from taskmap.ir.nodes import Kernel
+from taskmap.ir.errors import ScheduleError, StrategyMisfitError, TaskmapError
 from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.kernels.instructions import check_target
 
 if TYPE_CHECKING:  # most compilations are given no strategies, and their language takes a while to load
+    from taskmap.schedules import ScheduledKernel
     from taskmap.schedules.strategies.offer import OfferedStrategy
 
 _MOST = 3
@@ -26,11 +26,11 @@ class Strategies:
 
     offers: tuple[OfferedStrategy, ...]
     target: Target
-    _kernels: dict[str, tuple[Kernel, OfferedStrategy] | None] = field(default_factory=dict)
+    _kernels: dict[str, tuple[ScheduledKernel, OfferedStrategy] | None] = field(default_factory=dict)
     _used: set[OfferedStrategy] = field(default_factory=set)
     _reasons: dict[OfferedStrategy, dict[str, None]] = field(default_factory=dict)
 
-    def kernel(self, task: Task) -> Kernel | None:
+    def kernel(self, task: Task) -> ScheduledKernel | None:
         """The kernel of a task by the first strategy that fits; None for the templates."""
         if not self.offers:
             return None
@@ -40,17 +40,17 @@ class Strategies:
         found = self._kernels[key]
         return None if found is None else found[0]
 
-    def _made(self, task: Task) -> tuple[Kernel, OfferedStrategy] | None:
+    def _made(self, task: Task) -> tuple[ScheduledKernel, OfferedStrategy] | None:
         for offer in self.offers:
             try:
-                kernel = offer.kernel(task, self.target)
-                check_target(kernel, self.target)
+                made = offer.scheduled(task, self.target)
+                check_target(made.kernel, self.target)
             except ScheduleError as error:
                 if offer.concerns(task):
                     self._note(offer, task, error)
                 continue
             self._used.add(offer)
-            return kernel, offer
+            return made, offer
         return None
 
     def refuse(self, task: Task, error: TaskmapError) -> None:
@@ -61,7 +61,7 @@ class Strategies:
             self._note(found[1], task, error)
 
     def _note(self, offer: OfferedStrategy, task: Task, error: TaskmapError) -> None:
-        why = error.why or "" if error.what == offer.misfit else f"{error.what}: {error.why or ''}"
+        why = error.why or "" if isinstance(error, StrategyMisfitError) else f"{error.what}: {error.why or ''}"
         self._reasons.setdefault(offer, {})[f"{task.name}: {' '.join(why.split())}"] = None
 
     def warn(self, graph: str) -> None:

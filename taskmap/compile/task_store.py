@@ -18,23 +18,25 @@ from taskmap.backend.store.folder import StoreFolder
 from taskmap.backend.store.records import read_record, write_record
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.target import Target
-from taskmap.ir.util.codec import many, record, text
+from taskmap.ir.util.codec import TEXT, many, record, text
+from taskmap.schedules import Choice
 from taskmap.targets.source_record import SOURCE, Source
 
 _log = logging.getLogger(__name__)
-_FORMAT = 4
+_FORMAT = 5
 
 
 @dataclass(frozen=True, slots=True)
 class TaskKernel:
-    """The compiled form of a task: its source, and ``note``, the template or rule with its configuration.
+    """The compiled form of a task: its source, and ``note``, the template or rule with its configuration, for people.
 
-    ``instead_of``: the notes of the kernels that it replaces, the latest first, and ``refusal``, the reason why the
-    latest was refused (its own, where no other was left).
+    ``choice``: the same as a value. ``instead_of``: the notes of the kernels that it replaces, the latest first, and
+    ``refusal``, the reason why the latest was refused (its own, where no other was left).
     """
 
     source: Source
     note: str
+    choice: Choice
     instead_of: tuple[str, ...] = ()
     refusal: str = ""
 
@@ -50,7 +52,8 @@ class TaskKernel:
 
 
 _TEXT = text(1 << 20)
-_KERNEL = record(TaskKernel, source=SOURCE, note=_TEXT, instead_of=many(_TEXT), refusal=_TEXT)
+_CHOICE = record(Choice, template=TEXT, config=TEXT)
+_KERNEL = record(TaskKernel, source=SOURCE, note=_TEXT, choice=_CHOICE, instead_of=many(_TEXT), refusal=_TEXT)
 
 
 def entry_key(task_key: str, target: Target, compiler: str, config: str = "") -> str:

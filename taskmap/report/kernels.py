@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import taskmap
 from taskmap.backend.cpu.host import detect_host
 from taskmap.backend.cuda.source import CudaSource
+from taskmap.compile.kernels import task_of
 from taskmap.compile.operator_names import value_text
 from taskmap.compile.session import Compilation, Session
 from taskmap.compile.task_store import TaskKernel
@@ -87,10 +88,11 @@ def _kernel(
     group: Group, made: TaskKernel, session: Session, hints: Mapping[Var, int], sizes: Sizes, threads: int
 ) -> KernelReport:
     config = None if session.choices is None else session.choices.config(group.task, hints)
-    draw = partial(pictures, group.task, config, session.target, made.schedule, sizes, threads)
-    chosen = partial(choices, group.task, config, session.target, made.schedule)
+    task = task_of(group, session.target)
+    draw = partial(pictures, task, config, session.target, made.choice, sizes, threads)
+    chosen = partial(choices, task, config, session.target, made.choice)
     tree = partial(
-        tree_of, session.strategies.offers, group.task, session.target, made.source, made.schedule,
+        tree_of, session.strategies.offers, task, session.target, made.source, made.choice,
         simulated=session.options.target == "cuda-sim",
     )  # fmt: skip
     language, block = ("CUDA C++", made.source.threads) if isinstance(made.source, CudaSource) else ("C", 0)

@@ -14,7 +14,7 @@ from taskmap.ir.target import Target
 from taskmap.ir.task import Task
 from taskmap.ir.visit import walk_stmts
 from taskmap.report.records import Picture
-from taskmap.schedules import Config, schedule
+from taskmap.schedules import Choice, Config, scheduled
 
 _MOST = 6
 _CELLS = 16
@@ -24,13 +24,13 @@ _MOST_TASKS = 1 << 16
 
 
 def pictures(
-    task: Task, config: Config | None, target: Target, note: str, sizes: Sizes, threads: int
+    task: Task, config: Config | None, target: Target, choice: Choice, sizes: Sizes, threads: int
 ) -> tuple[Picture, ...]:
-    """The pictures for the kernel of ``task``, whose schedule is ``note``; empty if that schedule no longer exists.
+    """The pictures for the kernel of ``task`` that ``choice`` led to; empty if it is now scheduled otherwise.
 
     sizes: of symbolic dimensions. threads: the number that the CPU's parallel loops are divided among.
     """
-    kernel = _kernel(task, config, target, note)
+    kernel = _kernel(task, config, target, choice)
     if kernel is None:
         return ()
     found: dict[tuple[str, str], tuple[TaskMapping, int]] = {}
@@ -40,21 +40,21 @@ def pictures(
     return tuple(Picture(what, text, _drawing(*mapping)) for (what, text), mapping in shown)
 
 
-def choices(task: Task, config: Config | None, target: Target, note: str) -> tuple[str, ...]:
-    """The choices of instructions for the kernel of ``task``, whose schedule is ``note``; empty if that schedule no
-    longer exists."""
-    kernel = _kernel(task, config, target, note)
+def choices(task: Task, config: Config | None, target: Target, choice: Choice) -> tuple[str, ...]:
+    """The choices of instructions for the kernel of ``task`` that ``choice`` led to; empty if it is now scheduled
+    otherwise."""
+    kernel = _kernel(task, config, target, choice)
     return () if kernel is None else selections(kernel, target)
 
 
-def _kernel(task: Task, config: Config | None, target: Target, note: str) -> Kernel | None:
-    for chosen in dict.fromkeys((config, None)):
+def _kernel(task: Task, config: Config | None, target: Target, choice: Choice) -> Kernel | None:
+    for given in dict.fromkeys((config, None)):
         try:
-            kernel = schedule(task, target, chosen)
+            made = scheduled(task, target, given)
         except TaskmapError:
             continue
-        if kernel.note == note:
-            return kernel
+        if made.choice == choice:
+            return made.kernel
     return None
 
 

@@ -23,6 +23,7 @@ from taskmap.ir.nodes import Kernel
 from taskmap.ir.target import GpuTarget, Target
 from taskmap.ir.task import Task
 from taskmap.report.records import TreeReport, TreeRow
+from taskmap.schedules import Choice
 from taskmap.schedules.strategies.offer import OfferedStrategy
 from taskmap.targets.source_record import Source
 
@@ -32,11 +33,11 @@ _INDENT = 4
 
 
 def tree_of(
-    offers: Sequence[OfferedStrategy], task: Task, target: Target, source: Source, note: str, *, simulated: bool
+    offers: Sequence[OfferedStrategy], task: Task, target: Target, source: Source, choice: Choice, *, simulated: bool
 ) -> TreeReport | None:
-    """The tree of the strategy that made the kernel of ``task``, whose schedule is ``note``; None if a template did.
+    """The tree of the strategy that ``choice`` names and that made the kernel of ``task``; None if a template did.
     simulated: micro-kernels that are text are replaced by their twins."""
-    offer = next((o for o in offers if o.note == note), None)
+    offer = next((o for o in offers if o.choice == choice), None)
     if offer is None:
         return None
     try:

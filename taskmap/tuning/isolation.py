@@ -78,7 +78,7 @@ class Attempts:
                 return current, Failure(Verdict.HUNG, f"nothing happened for {job.patience:g} s")
             status = child.wait()
             complaints.seek(0)
-            return current, Failure(Verdict.CRASHED, _ending(status, complaints.read()))
+            return current, Failure(Verdict.CRASHED, _ending(status, complaints.read()), status)
 
     @contextlib.contextmanager
     def _child(self, job: Job, complaints: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -63,16 +64,18 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The reason why a configuration will not be used."""
+    """The reason why a configuration will not be used. ``status``: the exit status of a measuring process that ended
+    early, minus the signal's number if one ended it."""
 
     verdict: Verdict
     reason: str
+    status: int | None = None
 
     @property
     def lasts(self) -> bool:
         """True if the configuration is at fault and need not be tried again. False if the measuring process ended by
         an error of its own, such as a full disk, or was killed from outside, for instance for lack of memory."""
-        return self.verdict is not Verdict.CRASHED or not self.reason.startswith(("exit status", "signal 9 "))
+        return self.status is None or (self.status < 0 and self.status != -signal.SIGKILL)
 
 
 @dataclass(slots=True)

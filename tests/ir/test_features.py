@@ -13,8 +13,10 @@ from taskmap.ir.features import (
     closest_isa,
     extra_features,
     in_order,
+    isa_text,
     missing_features,
     read_features,
+    read_isa_text,
 )
 from taskmap.ir.isa.entry import at_least, having
 from taskmap.ir.target import cpu_target, cuda_target
@@ -79,3 +81,8 @@ def test_an_entry_asks_for_features() -> None:
     assert (needs(plain), needs(more), needs(cuda_target("sm_90a"))) == (False, True, False)
     assert at_least("avx512")(more)
     assert str(needs) == "cpu with avx512_bf16"
+
+
+@pytest.mark.parametrize("parts", [("avx512", ("avx512_bf16", "amx_tile")), ("avx2", ()), ("unknown", ("unknown",))])
+def test_an_instruction_set_with_features_is_read_as_written(parts: tuple[str, tuple[str, ...]]) -> None:
+    assert read_isa_text(isa_text(*parts)) == parts

@@ -17,6 +17,7 @@ from taskmap.backend.store.limit import DEFAULT, SizeLimit, enforce, size_limit
 from taskmap.backend.store.objects import KernelStore, StoredKernel
 from taskmap.compile.task_store import TaskKernel, TaskStore
 from taskmap.ir.errors import InvalidOptionError
+from taskmap.schedules import Choice
 
 ROOT = Path(__file__).parents[3]
 LIMIT = {"TASKMAP_CACHE_SIZE": "5000"}
@@ -70,7 +71,7 @@ def test_scheduled_tasks_count(tmp_path: Path) -> None:
 
 def test_a_task_that_was_found_is_used(tmp_path: Path) -> None:
     store = TaskStore(tmp_path / "tasks")
-    store.add("ab" * 32, TaskKernel(KernelSource("tm_f", "void tm_f(void) {}"), "by hand"))
+    store.add("ab" * 32, TaskKernel(KernelSource("tm_f", "void tm_f(void) {}"), "by hand", Choice("cpu.pointwise")))
     (task,) = task_files(tmp_path)
     os.utime(task.path, (0, 0))
     assert store.find("ab" * 32) is not None

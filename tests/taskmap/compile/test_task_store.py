@@ -18,10 +18,12 @@ from taskmap.ir.construct import ceil_div
 from taskmap.ir.nodes import Dim, Var
 from taskmap.ir.target import cpu_target
 from taskmap.ir.types import f16
+from taskmap.schedules import Choice
 from taskmap.util.metrics import metrics
 from tests.taskmap.compare import assert_like, compiled, since
 
-KERNEL = TaskKernel(KernelSource("f", "void f(void) {}", ("typedef int a;", "typedef a b;"), True), "by hand")
+CHOICE = Choice("cpu.matmul", "tile=6x2v")
+KERNEL = TaskKernel(KernelSource("f", "void f(void) {}", ("typedef int a;", "typedef a b;"), True), "by hand", CHOICE)
 TARGET = cpu_target("avx2", 2)
 
 
@@ -43,7 +45,7 @@ def test_an_entry_for_a_gpu_comes_back_with_its_grid(tmp_path: Path) -> None:
         "f", "text", ("base",), True, grid, 256, 1024, (n, m), (2, 1, 1), "sm_90a", ("spills",), (seen,)
     )
     store = TaskStore(tmp_path)
-    store.add("ab12", TaskKernel(source, "by hand"))
+    store.add("ab12", TaskKernel(source, "by hand", CHOICE))
     found = store.find("ab12")
     assert found is not None
     assert isinstance(found.source, CudaSource)
@@ -54,7 +56,7 @@ def test_an_entry_for_a_gpu_comes_back_with_its_grid(tmp_path: Path) -> None:
 def test_a_grid_that_cannot_be_written_down_is_not_kept(tmp_path: Path) -> None:
     source = CudaSource("f", "text", (), False, (Var("unknown"),), 32, 0, ())
     store = TaskStore(tmp_path)
-    store.add("ab12", TaskKernel(source, "by hand"))
+    store.add("ab12", TaskKernel(source, "by hand", CHOICE))
     assert store.find("ab12") is None
 
 
@@ -107,7 +109,8 @@ def test_a_second_compilation_schedules_nothing(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_kernel_tells_which_ones_it_replaces(tmp_path: Path) -> None:
-    first, second, third = (TaskKernel(KernelSource(name, ""), f"cuda.matmul({name}: 2)") for name in "abc")
+    choices = [Choice("cuda.matmul", name) for name in "abc"]
+    first, second, third = (TaskKernel(KernelSource(c.config, ""), f"cuda.matmul({c.config}: 2)", c) for c in choices)
     made = first.replaced_by(second, "it spills")
     last = made.replaced_by(third, "it spills too")
     assert made.schedule == "cuda.matmul(b: 2) instead of cuda.matmul(a: 2): it spills"

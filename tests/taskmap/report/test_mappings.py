@@ -17,7 +17,7 @@ from taskmap.ir.task import Task
 from taskmap.ir.visit import walk_stmts
 from taskmap.report.kernels import with_kernels
 from taskmap.report.mappings import pictures
-from taskmap.schedules import schedule
+from taskmap.schedules import Choice, schedule, scheduled
 
 CPU = cpu_target("avx2", 4)
 
@@ -43,8 +43,7 @@ def product() -> Task:
 
 
 def test_loops_and_tiles_of_a_cpu(product: Task) -> None:
-    note = schedule(product, CPU).note
-    found = pictures(product, None, CPU, note, {}, 4)
+    found = pictures(product, None, CPU, scheduled(product, CPU).choice, {}, 4)
     (sums,) = (
         s for s in walk_stmts(schedule(product, CPU).body) if isinstance(s, Allocate) and s.buffer.name == "total"
     )
@@ -63,13 +62,14 @@ def test_loops_and_tiles_of_a_cpu(product: Task) -> None:
 
 def test_mappings_of_a_gpu(product: Task) -> None:
     gpu = gpu_named("A100")
-    kernel = schedule(product, gpu)
-    found = pictures(product, None, gpu, kernel.note, {}, 1)
-    mapped = {repr(s.mapping) for s in walk_stmts(kernel.body) if isinstance(s, MappedFor)}
+    made = scheduled(product, gpu)
+    found = pictures(product, None, gpu, made.choice, {}, 1)
+    mapped = {repr(s.mapping) for s in walk_stmts(made.kernel.body) if isinstance(s, MappedFor)}
     assert mapped
     assert {p.mapping for p in found if p.what.startswith("who does each task")} <= mapped
     assert all(p.drawing is not None and p.drawing.grids for p in found)
 
 
 def test_a_kernel_that_would_be_scheduled_otherwise_has_no_pictures(product: Task) -> None:
-    assert pictures(product, None, CPU, "cpu.matmul(of another day)", {}, 4) == ()
+    assert pictures(product, None, CPU, Choice("cpu.rows"), {}, 4) == ()
+    assert pictures(product, None, CPU, Choice("cpu.matmul", "of another day"), {}, 4) == ()
