@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from operator import attrgetter
+from string import Formatter
 from typing import Any, Generic, TypeVar
 
 C = TypeVar("C")
-_FIELD = re.compile(r"\{([\w.]+):([\w|]+)\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,32 +28,48 @@ class ConfigText(Generic[C]):
 
     def write(self, config: C) -> str:
         """The text of ``config``. Equal configurations have equal texts, different ones different texts."""
-        return _FIELD.sub(lambda found: str(attrgetter(found[1])(config)), self.pattern)
+        first, fields = _parsed(self.pattern)
+        return first + "".join(f"{attrgetter(f.name)(config)}{f.end}" for f in fields)
 
     def read(self, text: str) -> C | None:
         """The configuration whose text this is; None where there is none."""
-        names, regex = _reader(self.pattern)
-        found = regex.fullmatch(text)
-        if found is None:
+        first, fields = _parsed(self.pattern)
+        if not text.startswith(first):
             return None
         values: dict[str, Any] = {}
         inner: dict[str, dict[str, Any]] = {name: {} for name in self.parts}
-        for name, word in zip(names, found.groups(), strict=True):
-            outer, _, own = name.rpartition(".")
-            (inner[outer] if outer else values)[own] = int(word) if word.isdigit() else word
+        rest = text[len(first) :]
+        for f in fields:
+            word, _, rest = rest.partition(f.end) if f.end else (rest, "", "")
+            value = f.value(word)
+            if value is None:
+                return None
+            outer, _, own = f.name.rpartition(".")
+            (inner[outer] if outer else values)[own] = value
         values.update({name: self.parts[name](**given) for name, given in inner.items()})
         config = self.kind(**values)
         return config if self.write(config) == text else None
 
 
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """A field of a pattern and the literal text after it. form: the greatest number of digits, or words."""
+
+    name: str
+    form: str
+    end: str
+
+    def value(self, word: str) -> int | str | None:
+        """The value that ``word`` stands for; None if it is none of the field's."""
+        if not self.form.isdigit():
+            return word if word in self.form.split("|") else None
+        return int(word) if word.isascii() and word.isdigit() and len(word) <= int(self.form) else None
+
+
 @lru_cache(maxsize=32)
-def _reader(pattern: str) -> tuple[tuple[str, ...], re.Pattern[str]]:
-    """The names of a pattern's fields in order, and an expression with a group for each."""
-    names: list[str] = []
-    regex, end = "", 0
-    for found in _FIELD.finditer(pattern):
-        names.append(found[1])
-        word = rf"[0-9]{{1,{found[2]}}}" if found[2].isdigit() else found[2]
-        regex += f"{re.escape(pattern[end : found.start()])}({word})"
-        end = found.end()
-    return tuple(names), re.compile(regex + re.escape(pattern[end:]))
+def _parsed(pattern: str) -> tuple[str, tuple[_Field, ...]]:
+    """The literal text before the first field of a pattern, and its fields."""
+    pieces = list(Formatter().parse(pattern))
+    ends = [literal for literal, *_ in pieces[1:]] + [""]
+    fields = [_Field(name, form or "", end) for (_, name, form, _), end in zip(pieces, ends, strict=True) if name]
+    return pieces[0][0], tuple(fields)
