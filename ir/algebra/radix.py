@@ -63,20 +63,21 @@ def weights(extents: Sequence[Number]) -> tuple[Number, ...]:
     return tuple(reversed(result))
 
 
-def digit(number: Number, weight: int, extent: int | None) -> Number:
+def digit(number: Number, weight: Number, extent: Number | None) -> Number:
     """(number // weight) % extent: one digit of a number. extent None: the slowest digit, which needs no modulo."""
-    if weight != 1:
+    if not is_int(weight, 1):
         number = number // weight
     return number if extent is None else number % extent
 
 
-def split(number: Number, extents: Sequence[int]) -> tuple[Number, ...]:
+def split(number: Number, extents: Sequence[Number]) -> tuple[Number, ...]:
     """The digits of number, which must lie in [0, product(extents))."""
-    if all(extent == 1 for extent in extents):
+    units = [is_int(extent, 1) for extent in extents]
+    if all(units):
         return (0,) * len(extents)
-    top = next(position for position, extent in enumerate(extents) if extent != 1)
+    top = units.index(False)
     return tuple(
-        0 if extent == 1 else digit(number, weight, None if position == top else extent)
+        0 if units[position] else digit(number, weight, None if position == top else extent)
         for position, (weight, extent) in enumerate(zip(weights(extents), extents, strict=True))
     )
 

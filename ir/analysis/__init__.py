@@ -6,6 +6,7 @@ In reading order:
     simplify       simplification under known ranges of variables
     bounds         intervals, and proofs of inequalities with symbolic sizes
     alignment      the largest power of two that divides an address
+    positions      row-major numbers of positions
     contraction    recognising a matmul, a batched one or a convolution in an expression
     cost           the operations of a task and the bytes it must move
     key            canonical text, by which equal tasks and kernels are found

@@ -22,7 +22,7 @@ from taskmap.ir.analysis.simplify import Simplifier
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import as_expr, cast, ceil_div, const, eq, index, minimum, product, select, static_size
 from taskmap.ir.decompose.barriers import Stages
-from taskmap.ir.decompose.blocks.grid import Grid, unravel
+from taskmap.ir.decompose.blocks.grid import Grid, position
 from taskmap.ir.decompose.blocks.multicast import counts_of
 from taskmap.ir.decompose.blocks.sums import SharedReduction, SumSegment, share_of
 from taskmap.ir.decompose.blocks.threads import tiles_of_grid
@@ -168,7 +168,7 @@ class Emitter:
         elif step.level is Level.QUAD_PAIR:
             body(views)  # a warp executes the products of its quad-pairs at once
         elif step.before.level is Level.CLUSTER:
-            body(tiled(step, views, unravel(BLOCKS[0] % self.grid.cluster, counts, order)))
+            body(tiled(step, views, position(BLOCKS[0] % self.grid.cluster, counts, order)))
         elif step.level in (Level.BLOCK, Level.CLUSTER):
             with self.grid.tiles(self.b, step, counts) as where:
                 self.share = share_of(self.b, self.tree, step, self.grid)
@@ -187,7 +187,7 @@ class Emitter:
             one_by_one = ir.LoopKind.UNROLLED if _in_registers(views) else ir.LoopKind.SERIAL
             kind = one_by_one if edge else ir.LoopKind.VECTOR
             with self.b.loop("lane", product(list(counts.values())), kind) as lane:
-                body(tiled(step, views, unravel(lane, counts, order)))
+                body(tiled(step, views, position(lane, counts, order)))
         else:
             body(tiled(step, views, self.numbers.get(id(step)) or numbers_of(self.b, step, self.worker(step))))
 

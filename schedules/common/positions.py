@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from taskmap.ir.analysis.positions import flatten, unravel
 from taskmap.ir.analysis.simplify import Simplifier
 from taskmap.ir.builder import Builder
-from taskmap.ir.construct import index, product, static_size
+from taskmap.ir.construct import index
 from taskmap.ir.nodes import Buffer, Dim, Expr
 from taskmap.schedules.common.inline import Inliner
+
+__all__ = ["flatten", "position_of", "positions_in", "store_outputs", "unravel"]
 
 
 def positions_in(out: Buffer, domain: Buffer, axes: Sequence[Expr]) -> tuple[Expr, ...]:
@@ -16,34 +19,6 @@ def positions_in(out: Buffer, domain: Buffer, axes: Sequence[Expr]) -> tuple[Exp
     if len(out.shape) == len(domain.shape) and all(_same(a, c) for a, c in zip(out.shape, domain.shape, strict=True)):
         return tuple(axes)
     return unravel(flatten(list(zip(axes, domain.shape, strict=True))), out.shape)
-
-
-def flatten(position: Sequence[tuple[Expr, Dim]]) -> Expr:
-    """The row-major number of a position, given as (index, extent) of each axis."""
-    flat: Expr = index(0)
-    for at, size in position:
-        flat = flat * size + at
-    return flat
-
-
-def unravel(flat: Expr, shape: Sequence[Dim], inside: Simplifier | None = None) -> tuple[Expr, ...]:
-    """The position in ``shape`` that has the row-major number ``flat``: the inverse of `flatten`.
-
-    inside: knows that ``flat`` lies within the shape. Indices are simplified with it, and no modulo is taken that only
-    a number beyond the shape would need.
-    """
-    where: list[Expr] = []
-    outermost = True
-    for d, size in enumerate(shape):
-        at = flat // product(shape[d + 1 :])
-        if inside is None:
-            where.append(at % size if d else at)
-        elif static_size(size) == 1:
-            where.append(index(0))
-        else:
-            where.append(inside(at if outermost else at % size))
-            outermost = False
-    return tuple(where)
 
 
 def _same(a: Dim, b: Dim) -> bool:

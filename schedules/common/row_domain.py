@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from taskmap.ir.analysis.positions import flatten, unravel
 from taskmap.ir.construct import const, index, product, static_size
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.nodes import Binary, Buffer, Call, Dim, Expr, Load, Reduce, Var
@@ -17,7 +18,7 @@ from taskmap.ir.task import Stage, Task
 from taskmap.ir.visit import walk_exprs
 from taskmap.schedules.common.access import MemoryStep, accesses, memory_order, merged_axes, require_count, same_count
 from taskmap.schedules.common.inline import Inliner, Reader
-from taskmap.schedules.common.positions import flatten, positions_in, unravel
+from taskmap.schedules.common.positions import positions_in
 from taskmap.schedules.common.sampled_equality import equal_on_samples
 
 

@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from taskmap.ir.algebra.mapping import spatial
+from taskmap.ir.analysis.positions import flatten, unravel
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import cast, ceil_div, const, identity, index, load, maximum, minimum, product, static_size
 from taskmap.ir.decompose.levels import Level
@@ -33,7 +34,6 @@ from taskmap.ir.types import DType, f32, f64, i32, i64
 from taskmap.ir.workers import THREAD
 from taskmap.schedules.common.access import storage_order
 from taskmap.schedules.common.inline import Inliner, combine
-from taskmap.schedules.common.positions import flatten, unravel
 from taskmap.schedules.common.scatter_domain import ScatterDomain, find_scatter
 from taskmap.schedules.cuda.support.launch import WARP, Launch, block_size, place_of
 from taskmap.schedules.cuda.support.vectors import fills

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from taskmap.ir.analysis.contraction import Contraction, unconverted
+from taskmap.ir.analysis.positions import unravel
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import index, product
 from taskmap.ir.lower.flatten import row_major_strides
@@ -17,7 +18,6 @@ from taskmap.schedules.common.convolution_geometry import find_convolution, is_m
 from taskmap.schedules.common.epilogue import Epilogue
 from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.common.matmul_form import anchor_of
-from taskmap.schedules.common.positions import unravel
 
 Axes = tuple[tuple[Var, Dim], ...]
 

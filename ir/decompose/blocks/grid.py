@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from taskmap.ir import nodes as ir
+from taskmap.ir.analysis.positions import unravel
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import index, minimum, product, static_size
 from taskmap.ir.decompose.steps import TileStep
@@ -57,13 +58,13 @@ class Grid:
             mine = b.let("tiles", (index(tiles) + (workers - 1) - number) // workers)
             with b.loop("turn", mine, unroll=1) as self.turn:
                 self.tile = b.let("tile", self.turn * workers + number)
-                yield grouped(b, step, counts, self.tile) if step.group > 1 else unravel(self.tile, counts, order)
+                yield grouped(b, step, counts, self.tile) if step.group > 1 else position(self.tile, counts, order)
             return
         self.shape.append(product([tiles, step.parts * self.cluster]))
         self.tile = number
         if step.parts > 1:
             self.part, self.tile = b.let("part", BLOCKS[0] // tiles), b.let("tile", BLOCKS[0] % tiles)
-        yield grouped(b, step, counts, self.tile) if step.group > 1 else unravel(self.tile, counts, order)
+        yield grouped(b, step, counts, self.tile) if step.group > 1 else position(self.tile, counts, order)
 
 
 def grouped(b: Builder, step: TileStep, counts: Mapping[str, ir.Dim], tile: ir.Expr) -> dict[str, ir.Expr]:
@@ -76,18 +77,11 @@ def grouped(b: Builder, step: TileStep, counts: Mapping[str, ir.Dim], tile: ir.E
     first = b.let("first", number // (across * rows) * rows)
     height = b.let("height", minimum(down - first, index(rows)))
     inside = b.let("inside", number % (across * rows))
-    at = unravel(tile // (down * across) if batched else index(0), counts, lead)
+    at = position(tile // (down * across) if batched else index(0), counts, lead)
     return {**at, m: first + inside % height, n: inside // height}
 
 
-def unravel(number: ir.Expr, counts: Mapping[str, ir.Dim], order: Sequence[str]) -> dict[str, ir.Expr]:
-    """The position with a row-major number, the first axis slowest."""
-    at: dict[str, ir.Expr] = {}
-    rest: ir.Dim = 1
-    for n, axis in reversed(list(enumerate(order))):
-        here = number // rest
-        first = all(static_size(counts[a]) == 1 for a in order[:n])
-        known = static_size(counts[axis])
-        at[axis] = index(0) if known == 1 else here if first else here % counts[axis]
-        rest = product([rest, counts[axis]])
-    return at
+def position(number: ir.Expr, counts: Mapping[str, ir.Dim], order: Sequence[str]) -> dict[str, ir.Expr]:
+    """The position with a row-major number along the axes of ``order``, the first axis slowest; in the order in which
+    kernels compute the indices, the fastest first."""
+    return dict(list(zip(order, unravel(number, [counts[a] for a in order]), strict=True))[::-1])

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from taskmap.ir import nodes as ir
 from taskmap.ir.construct import binary, cast, const, index, static_size
-from taskmap.ir.decompose.blocks.grid import unravel
+from taskmap.ir.decompose.blocks.grid import position
 from taskmap.ir.decompose.levels import Level
 from taskmap.ir.decompose.steps import TileStep, Tree
 from taskmap.ir.types import i32
@@ -54,7 +54,7 @@ def partition_of(step: TileStep, axes: tuple[str, ...]) -> ClusterPartition:
     order = list(counts)
     weights = {a: math.prod([counts[x] for x in order[d + 1 :]]) for d, a in enumerate(order)}
     others = [a for a in order if a not in axes]
-    at = unravel(BLOCKS[0] % math.prod(counts.values()), dict(counts), order)
+    at = position(BLOCKS[0] % math.prod(counts.values()), dict(counts), order)
     number, first = index(0), index(0)
     for a in order:
         number = number * counts[a] + at[a] if a in others else number

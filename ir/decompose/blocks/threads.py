@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from taskmap.ir import nodes as ir
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import product, static_size
-from taskmap.ir.decompose.blocks.grid import unravel
+from taskmap.ir.decompose.blocks.grid import position
 from taskmap.ir.decompose.steps import TileStep
 from taskmap.ir.workers import BLOCKS, THREAD
 
@@ -24,4 +24,4 @@ def tiles_of_grid(b: Builder, step: TileStep, counts: Mapping[str, ir.Dim]) -> I
     size = static_size(tiles)
     number = b.let("unit", THREAD if size is not None and size <= threads else BLOCKS[0] * threads + THREAD)
     with b.when(True if size is not None and size % threads == 0 else number < tiles):
-        yield unravel(number, counts, step.order)
+        yield position(number, counts, step.order)

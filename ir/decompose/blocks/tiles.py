@@ -9,7 +9,7 @@ from itertools import product as every_of
 from taskmap.ir import nodes as ir
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import ceil_div, index, product, static_size
-from taskmap.ir.decompose.blocks.grid import unravel
+from taskmap.ir.decompose.blocks.grid import position
 from taskmap.ir.decompose.levels import Level
 from taskmap.ir.decompose.steps import Cut, DoneStep, Step, TileStep, Tree
 from taskmap.ir.workers import THREAD
@@ -45,7 +45,7 @@ def numbers_of(b: Builder, step: TileStep, worker: ir.Expr) -> dict[str, ir.Expr
     assert step.level is not None
     counts = {c.axis: count(step, c) for c in step.cuts}
     tiles = product(list(counts.values()))
-    where = unravel(worker % tiles if step.part else worker, counts, step.order)
+    where = position(worker % tiles if step.part else worker, counts, step.order)
     where |= {step.part.axis: worker // tiles} if step.part else {}
     return {a: b.let(f"{step.level.value.lower()}_{a}", i) for a, i in where.items()}
 
@@ -69,7 +69,7 @@ def threads_of(warps: TileStep, step: Step) -> TileStep | None:
 def numbers_of_threads(b: Builder, warps: TileStep, threads: TileStep, warp: ir.Expr) -> dict[str, ir.Expr]:
     """The number of a thread's tile along each axis of the tile that ``warps`` divides, so that an address takes one
     product. warp: the warp's number."""
-    of = unravel(warp, {c.axis: count(warps, c) for c in warps.cuts}, warps.order)
+    of = position(warp, {c.axis: count(warps, c) for c in warps.cuts}, warps.order)
     widths, own = {c.axis: c.width for c in warps.cuts}, {c.axis: c for c in threads.cuts}
     at: dict[str, ir.Expr] = {}
     step = 1

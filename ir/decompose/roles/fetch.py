@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from taskmap.ir import nodes as ir
 from taskmap.ir.algebra.mapping import TaskMapping
 from taskmap.ir.construct import as_expr, eq, index, static_size
-from taskmap.ir.decompose.blocks.grid import unravel
+from taskmap.ir.decompose.blocks.grid import position
 from taskmap.ir.decompose.blocks.tiles import count
 from taskmap.ir.decompose.copies import CopyEmitter, clipping, is_asynchronous
 from taskmap.ir.decompose.ownership import elements_of, in_elements, with_leading_dims, without_dims
@@ -131,7 +131,7 @@ def _turns(e: RingSteps, c: _ThreadCopy, src: OperandView, dst: OperandView,
     counts = {cut.axis: count(c.turns, cut) for cut in c.turns.cuts}
     total = math.prod(static_size(n) or 1 for n in counts.values())
     with e.b.loop("copied", total, unroll=1) as number:
-        found = tiled(c.turns, {"src": src, "dst": dst}, unravel(number, counts, c.turns.order))
+        found = tiled(c.turns, {"src": src, "dst": dst}, position(number, counts, c.turns.order))
         body(found["src"], found["dst"])
 
 

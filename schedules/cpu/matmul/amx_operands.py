@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taskmap.ir.analysis.contraction import Contraction, unconverted
+from taskmap.ir.analysis.positions import flatten
 from taskmap.ir.analysis.simplify import Simplifier
 from taskmap.ir.construct import index, product, static_size
 from taskmap.ir.nodes import Binary, Buffer, Const, Dim, Expr, Load, Var
 from taskmap.ir.target import CpuTarget
 from taskmap.ir.task import Task
 from taskmap.ir.visit import walk_exprs
-from taskmap.schedules.common.positions import flatten
 from taskmap.schedules.cpu.matmul.amx_tile import TileUnit, tile_unit
 
 _INTEGER_OPS: Mapping[str, Callable[..., object]] = {

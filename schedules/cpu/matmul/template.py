@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from taskmap.ir.analysis.contraction import Contraction, multiplies_bytes
+from taskmap.ir.analysis.positions import unravel
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import ceil_div, const, index, minimum, product, static_size
 from taskmap.ir.errors import ScheduleError
@@ -26,7 +27,6 @@ from taskmap.schedules.common.access import require_count
 from taskmap.schedules.common.epilogue import Epilogue
 from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.common.matmul_form import anchor_of, packed_panels
-from taskmap.schedules.common.positions import unravel
 from taskmap.schedules.cpu.matmul.ahead import Ahead, LaterTerms, NextPanel, stored_bytes, stored_weights
 from taskmap.schedules.cpu.matmul.column_copies import copy_columns, has_rows
 from taskmap.schedules.cpu.matmul.config import (

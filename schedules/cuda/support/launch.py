@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from taskmap.ir.algebra.mapping import TaskMapping
+from taskmap.ir.analysis.positions import unravel
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import cast, const, index, product, static_size
 from taskmap.ir.errors import ScheduleError
@@ -15,7 +16,6 @@ from taskmap.ir.task import Task
 from taskmap.ir.types import i32, i64
 from taskmap.ir.workers import BLOCKS, THREAD
 from taskmap.schedules.common.inline import Inliner
-from taskmap.schedules.common.positions import unravel
 
 WARP = 32
 """Threads in lockstep: the lanes of a warp."""
