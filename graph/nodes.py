@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from taskmap.ir.construct import static_size
 from taskmap.ir.nodes import Dim, Expr, Var
 from taskmap.ir.task import Compute
 from taskmap.ir.types import DType
@@ -176,6 +177,18 @@ class Graph:
     constant_inputs: frozenset[int] = frozenset()
     hints: dict[Var, int] = field(default_factory=dict)
     remarks: dict[int, str] = field(default_factory=dict)
+    _once: list[frozenset[Node]] = field(default_factory=list, init=False, repr=False)
+
+    def computed_once(self) -> frozenset[Node]:
+        """Nodes that depend only on constants, and on no size: their values persist from call to call."""
+        if not self._once:
+            constant: set[Node] = {n for i, n in enumerate(self.inputs) if i in self.constant_inputs}
+            for node in self.nodes():
+                fixed = node.is_compute and all(static_size(n) is not None for n in node.shape)
+                if isinstance(node, ConstantNode) or (fixed and all(n in constant for n in node.inputs)):
+                    constant.add(node)
+            self._once.append(frozenset(constant))
+        return self._once[0]
 
     def nodes(self) -> list[Node]:
         """Every node reachable from the outputs, each after its inputs. Unused inputs are not listed."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 
 from taskmap.graph.analysis.classify import arithmetic_cost, definition, is_contraction, is_injective, is_view
-from taskmap.graph.nodes import ConstantNode, Graph, Node
+from taskmap.graph.nodes import Node
 from taskmap.ir.construct import product, static_size
 from taskmap.ir.nodes import Cast, Load
 
@@ -23,16 +23,6 @@ _LONG = 1 << 14
 def views_of_memory(node: Node) -> bool:
     """True if ``node`` is a view that needs no memory. A ``copy`` asks for memory, as does a ``stored`` node."""
     return node.op != "copy" and not node.attrs.get("stored") and node.is_compute and is_view(definition(node))
-
-
-def computed_once(graph: Graph) -> set[Node]:
-    """Nodes that depend only on constants, and on no size: their values persist from call to call."""
-    constant: set[Node] = {n for i, n in enumerate(graph.inputs) if i in graph.constant_inputs}
-    for node in graph.nodes():
-        fixed = node.is_compute and all(static_size(n) is not None for n in node.shape)
-        if isinstance(node, ConstantNode) or (fixed and all(n in constant for n in node.inputs)):
-            constant.add(node)
-    return constant
 
 
 def is_anchor(node: Node) -> bool:

@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 from taskmap.graph.analysis.access import Accesses
 from taskmap.graph.analysis.classify import definition
-from taskmap.graph.analysis.inlining import computed_once, inlined_nodes, views_of_memory
+from taskmap.graph.analysis.inlining import inlined_nodes, views_of_memory
 from taskmap.graph.analysis.placement import Placement, choose_strides, equal_strides, slice_placement, view_placement
 from taskmap.graph.fusion.clusters import Cluster
 from taskmap.graph.fusion.groups import Fusion
@@ -78,7 +78,7 @@ class _Planner:
         self.graph = graph
         self.nodes = graph.nodes()
         self.order = {n: i for i, n in enumerate(self.nodes)}
-        self.once = computed_once(graph)
+        self.once = graph.computed_once()
         self.outside = _read_from_outside(graph, self.nodes)
         self.in_place = {n for n in self.nodes if n.attrs.get("in_place")}
         self.slices = {part: (cat, start) for cat in self.in_place for part, start in parts_of(cat)}

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import permutations
 
 from taskmap.graph.analysis.classify import definition
-from taskmap.graph.analysis.inlining import computed_once, is_anchor
+from taskmap.graph.analysis.inlining import is_anchor
 from taskmap.graph.build import define, elementwise, reindex
 from taskmap.graph.nodes import Graph, Node, Origin
 from taskmap.graph.passes.attention_scores import (
@@ -73,7 +73,7 @@ class RecoverAttention(GraphPass):
         for output in graph.outputs:
             if output is not None:
                 readers[output.id].add(-1)
-        once = {n.id for n in computed_once(graph)}
+        once = {n.id for n in graph.computed_once()}
         found: list[Node] = []
         # Weights are computed from exponentials without another product: other products are not matched.
         behind: set[Node] = set()

@@ -51,7 +51,7 @@ def rewrite_known(graph: Graph, visit: Callable[[Node, Node], Node]) -> Graph:
         unchanged = all(a is b for a, b in zip(inputs, node.inputs, strict=True))
         made[node] = visit(node if unchanged else replace(node, inputs=inputs), node)
     outputs = [None if n is None else made[n] for n in graph.outputs]
-    return replace(graph, outputs=outputs)
+    return graph if outputs == graph.outputs else replace(graph, outputs=outputs)
 
 
 def escaping(graph: Graph) -> set[Node]:

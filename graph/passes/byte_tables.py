@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from taskmap.graph.analysis.classify import definition, is_injective
-from taskmap.graph.analysis.inlining import computed_once
 from taskmap.graph.build import define
 from taskmap.graph.nodes import Graph, Node
 from taskmap.graph.passes.base import GraphPass, rewrite_known
@@ -43,7 +42,7 @@ class TabulateBytes(GraphPass):
 
     def run(self, graph: Graph) -> Graph:
         """The same graph with such tables."""
-        reader = _Reader(computed_once(graph))
+        reader = _Reader(graph.computed_once())
         made: dict[Node, Node] = {}
 
         def visit(now: Node, was: Node) -> Node:
@@ -68,7 +67,7 @@ class ByteFunction:
 
 @dataclass(slots=True)
 class _Reader:
-    constant: set[Node]
+    constant: frozenset[Node]
     found: dict[Node, ByteFunction] = field(default_factory=dict)
 
     def function(self, node: Node) -> ByteFunction | None:

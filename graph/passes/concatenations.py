@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from taskmap.graph.analysis.classify import definition, is_injective
-from taskmap.graph.analysis.inlining import computed_once, inlined_nodes, is_anchor, views_of_memory
+from taskmap.graph.analysis.inlining import inlined_nodes, is_anchor, views_of_memory
 from taskmap.graph.build import same_dim
 from taskmap.graph.fusion.in_place_cat import concatenated_axis
 from taskmap.graph.nodes import ExternNode, Graph, Node, OperatorNode
@@ -73,7 +73,7 @@ class ConcatenateInPlace(GraphPass):
 def _movable(graph: Graph, users: dict[Node, list[Node]]) -> set[int]:
     """The ids of values that a kernel makes and that can be placed anywhere."""
     nodes = list(users)
-    once = computed_once(graph)
+    once = graph.computed_once()
     fixed = escaping(graph) | {n for node in nodes if isinstance(node, ExternNode) for n in node.inputs}
     inlined = inlined_nodes(nodes, fixed, once)
     return {

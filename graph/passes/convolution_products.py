@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from taskmap.graph.analysis.inlining import computed_once
 from taskmap.graph.nodes import Graph, Node
 from taskmap.graph.ops.convolution import window_of
 from taskmap.graph.passes.base import GraphPass, rewrite_known
@@ -38,7 +37,7 @@ class MultiplyConvolutions(GraphPass):
 
     def run(self, graph: Graph) -> Graph:
         """The same graph with such products."""
-        constant = computed_once(graph)
+        constant = graph.computed_once()
 
         def visit(now: Node, was: Node) -> Node:
             is_product = was not in constant and self._suits(was) and was.inputs[1] in constant

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from taskmap.graph.analysis.classify import definition, is_contraction, is_injective, redefined
-from taskmap.graph.analysis.inlining import computed_once
 from taskmap.graph.build import define
 from taskmap.graph.nodes import Graph, Node
 from taskmap.graph.passes.base import GraphPass, rewrite_known
@@ -63,7 +62,7 @@ class NarrowWeights(GraphPass):
 
     def run(self, graph: Graph) -> Graph:
         """The same graph with such products."""
-        constant = computed_once(graph)
+        constant = set(graph.computed_once())
 
         def visit(now: Node, was: Node) -> Node:
             if was in constant:

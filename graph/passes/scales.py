@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from taskmap.graph.analysis.classify import definition, same_position
-from taskmap.graph.analysis.inlining import computed_once
 from taskmap.graph.analysis.placement import is_convolution
 from taskmap.graph.nodes import Graph, Node, OperatorNode
 from taskmap.graph.passes.base import GraphPass, rewrite
@@ -34,11 +33,10 @@ class FoldScales(GraphPass):
 
     def run(self, graph: Graph) -> Graph:
         """The graph with scaled weights."""
-        once = computed_once(graph)
         users = {n.id: len(u) for n, u in graph.users().items()}
         outputs = {n.id for n in graph.outputs if n is not None}
         lonely = {i for i, count in users.items() if count == 1 and i not in outputs}
-        constant = {n.id for n in once}
+        constant = {n.id for n in graph.computed_once()}
 
         def visit(node: Node) -> Node:
             found = _affine_of_convolution(node, lonely, constant)

@@ -15,7 +15,6 @@ from typing import Protocol
 from typing import cast as typed
 
 from taskmap.graph.analysis.classify import redefined
-from taskmap.graph.analysis.inlining import computed_once
 from taskmap.graph.build import define
 from taskmap.graph.nodes import Graph, Node
 from taskmap.graph.ops.convolution import window_of
@@ -107,7 +106,7 @@ class PackWeights(GraphPass):
 
     def run(self, graph: Graph) -> Graph:
         """The same graph with packed weights."""
-        constant = computed_once(graph)
+        constant = set(graph.computed_once())
         packed: dict[tuple[Node, PackOrder], Node] = {}
         renamed: dict[Node, Node] = {}
         for node in graph.nodes():

@@ -14,7 +14,6 @@ from typing import Protocol
 from typing import cast as typed
 
 from taskmap.graph.analysis.classify import redefined
-from taskmap.graph.analysis.inlining import computed_once
 from taskmap.graph.build import define
 from taskmap.graph.nodes import Graph, Node
 from taskmap.graph.passes.base import GraphPass
@@ -56,7 +55,7 @@ class TransformWeights(GraphPass):
 
     def run(self, graph: Graph) -> Graph:
         """The same graph with transformed weights."""
-        constant = computed_once(graph)
+        constant = graph.computed_once()
         made: dict[tuple[Node, WinogradForm, int], Node] = {}
         renamed: dict[Node, Node] = {}
         remarks = dict(graph.remarks)

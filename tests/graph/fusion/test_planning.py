@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taskmap.graph.fusion.planning import Group, Plan, plan
-from taskmap.graph.nodes import Graph, Node
+from taskmap.graph.nodes import Graph, InputNode, Node
 from taskmap.graph.passes import PASSES, run_passes
+from taskmap.graph.passes.base import rewrite
 from taskmap.graph.reference import run
 from tests.graph.random_graphs import arrays_for, graphs
 from tests.graph.running import run_plan
@@ -73,6 +76,17 @@ def test_what_is_computed_once_depends_on_constants_alone(graph: Graph) -> None:
             assert all(n in constant or n.is_compute for n in group.inputs)
             constant.update(group.outputs)
             assert all(n in constant or n.attrs.get("in_place") for n in group.inputs)
+
+
+@given(graphs())
+@settings(max_examples=20)
+def test_constants_of_a_graph_are_found_once(graph: Graph) -> None:
+    assert graph.computed_once() is graph.computed_once()
+    unchanged = rewrite(graph, lambda node: node)
+    assert unchanged is graph
+    without = replace(graph, constant_inputs=frozenset())
+    assert not any(isinstance(n, InputNode) for n in without.computed_once())
+    assert without.computed_once() <= graph.computed_once()
 
 
 @given(graphs())
