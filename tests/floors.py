@@ -30,7 +30,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
     "taskmap.backend.cpu": (
         "lane_tests tile_assembly",
         "expressions math/ native_functions openmp_threads interleaved_stores team tile_model tile_permission",
-        "host",
+        "host tile_reader",
         "prelude toolchain",
         "codegen compile",
         "peaks",

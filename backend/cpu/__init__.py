@@ -9,6 +9,7 @@
     interleaved_stores  vectors that fill memory together
     lane_tests       comparisons of consecutive indices, in 32 bits
     tile_assembly    register tiles as inline assembly
+    tile_reader      the register tiles of a lowered kernel
     native_functions  functions that a CPU feature makes faster
     codegen          kernels as C
     compile          parallel compilation into few translation units, through the kernel store

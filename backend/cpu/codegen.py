@@ -18,7 +18,8 @@ from taskmap.backend.cpu.interleaved_stores import interleaved
 from taskmap.backend.cpu.native_functions import with_features
 from taskmap.backend.cpu.prelude import prelude_parts
 from taskmap.backend.cpu.team import PARALLEL
-from taskmap.backend.cpu.tile_assembly import RegisterTile, assembly, register_tile
+from taskmap.backend.cpu.tile_assembly import RegisterTile, assembly
+from taskmap.backend.cpu.tile_reader import register_tile
 from taskmap.backend.store.key import KernelSource
 from taskmap.ir import nodes as ir
 from taskmap.ir.construct import constant_value, static_size

@@ -47,6 +47,8 @@ _TILES = {
 }
 """The same for macros of tiles."""
 _INSTRUCTION = re.compile(rf"\btm_({'|'.join(_INSTRUCTIONS)})_[a-z]+\d+x\d+|\btm_({'|'.join(_TILES)})\(")
+_ASSEMBLED = re.compile(r'"(%\{vex%\} )?(vdpbf16ps|vpdpbusd) ')
+"""An instruction of a register tile in assembly that needs such a feature."""
 _FUNCTION = re.compile(r"tm_\w+")
 _SYMBOL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 LAUNCH = "taskmap_run_"
@@ -127,10 +129,11 @@ def _is_spelled_out(text: str) -> bool:
 
 
 def _features(text: str) -> tuple[str, ...]:
-    if not any(f"tm_{name}" in text for name in (*_INSTRUCTIONS, *_TILES)):
+    if not any(name in text for name in (*_INSTRUCTIONS, *_TILES)):
         return ()
-    found = _INSTRUCTION.findall(text)
-    return tuple(sorted({_INSTRUCTIONS[vector] if vector else _TILES[tile] for vector, tile in found}))
+    called = {_INSTRUCTIONS[vector] if vector else _TILES[tile] for vector, tile in _INSTRUCTION.findall(text)}
+    assembled = {_INSTRUCTIONS["vex_" + name if vex else name] for vex, name in _ASSEMBLED.findall(text)}
+    return tuple(sorted(called | assembled))
 
 
 def key_parts(

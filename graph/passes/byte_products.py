@@ -3,8 +3,9 @@
     a signed:     sum a·b = sum (a + 128)·b - 128·(sum of column j of b)
     b unsigned:   sum a·b = sum a·(b - 128) + 128·(sum of row i of a)
 
-Both shifts flip the highest bit. Sums wrap at 32 bits, so the results equal those of the product as it was for any
-values. The sums of the columns of a constant are computed once.
+Both shifts flip the highest bit: that of ``a`` as the product reads it, unless its sums are needed, too. Sums wrap at
+32 bits, so the results equal those of the product as it was for any values. The sums of the columns of a constant are
+computed once.
 """
 
 from __future__ import annotations
@@ -38,20 +39,21 @@ def multiply_unsigned_by_signed(node: Node) -> tuple[Node, tuple[Node, ...]] | N
     changed: dict[Buffer, tuple[Buffer, Node]] = {}
     source = dict(zip(definition.inputs, node.inputs, strict=True))
     terms: list[Node] = []
+    read_flipped = a.buffer if a.dtype == b.dtype == i8 else None
     if a.dtype == i8:
-        changed[a.buffer] = _flipped(a.buffer, source[a.buffer], u8)
+        if read_flipped is None:
+            changed[a.buffer] = _flipped(a.buffer, source[a.buffer], u8)
         terms.append(operand_sums(node, c, b, source[b.buffer], {v for v, _ in c.n}, -_SHIFT))
     if b.dtype == u8:
         changed[b.buffer] = _flipped(b.buffer, source[b.buffer], i8)
         unsigned = changed[a.buffer][1] if a.buffer in changed else source[a.buffer]
         terms.append(operand_sums(node, c, a, unsigned, {v for v, _ in c.m}, _SHIFT))
-    if not changed:
+    if not terms:
         return node, ()
     inputs = tuple(changed[f][0] if f in changed else f for f in definition.inputs)
     sources = tuple(changed[f][1] if f in changed else source[f] for f in definition.inputs)
-    body = map_expr(definition.body, lambda e: _reading(e, changed))
-    product = replace(definition, inputs=inputs, body=body)
-    return redefined(node, sources, product), tuple(terms)
+    body = map_expr(definition.body, lambda e: _reading(e, changed, read_flipped))
+    return redefined(node, sources, replace(definition, inputs=inputs, body=body)), tuple(terms)
 
 
 def with_terms(node: Node, product: Node, terms: tuple[Node, ...]) -> Node:
@@ -76,13 +78,21 @@ def _byte_load(factor: Expr) -> Load | None:
 
 def _flipped(held: Buffer, x: Node, dtype: DType) -> tuple[Buffer, Node]:
     """``x`` plus or minus 128 as ``dtype``, with the formal operand that replaces ``held``."""
-    node = elementwise("flip", [x], lambda e: cast(binary("xor", e, const(_SHIFT, e.dtype)), dtype), dtype)
+    node = elementwise("flip", [x], lambda e: _flip(e, dtype), dtype)
     return formal(held.name, held.shape, dtype), replace(node, origin=x.origin)
 
 
-def _reading(e: Expr, changed: dict[Buffer, tuple[Buffer, Node]]) -> Expr | None:
-    """A widened load of an operand that was flipped."""
-    if not isinstance(e, Cast) or not isinstance(e.a, Load) or e.a.buffer not in changed:
+def _flip(e: Expr, dtype: DType) -> Expr:
+    return cast(binary("xor", e, const(_SHIFT, e.dtype)), dtype)
+
+
+def _reading(e: Expr, changed: dict[Buffer, tuple[Buffer, Node]], read_flipped: Buffer | None) -> Expr | None:
+    """A widened load of an operand that was flipped, or is flipped here."""
+    if not isinstance(e, Cast) or not isinstance(e.a, Load):
+        return None
+    if e.a.buffer is read_flipped:
+        return cast(_flip(e.a, u8), e.dtype)
+    if e.a.buffer not in changed:
         return None
     return cast(load(changed[e.a.buffer][0], e.a.indices), e.dtype)
 

@@ -1,8 +1,8 @@
-"""Convolutions of narrow floats become matrix products, where instructions of tiles multiply these floats.
+"""Convolutions of narrow floats become matrix products, where instructions multiply several of these floats at a time.
 
     x [n, c, spatial...] * w [o, c, kernel...]   ->   the image, padded, with channels innermost · w [o, taps · c]
 
-A product of tiles adds a step of 32 terms at once; a convolution template multiplies floats one by one. The product
+A product adds a pair of terms at once, or 32 in tiles; a convolution template multiplies floats one by one. The product
 reads the window through its indices, so only the frame of zeros is copied (``graph.quantised.convolution``).
 """
 
@@ -19,20 +19,20 @@ from taskmap.ir.construct import product, static_size
 from taskmap.ir.types import DType
 
 _FEWEST_TERMS, _FEWEST_FILTERS = 16, 8
-"""Terms of a sum, and filters, that fill enough of a tile."""
+"""Terms of a sum, and filters, that fill enough of a tile, or of vectors."""
 
 
 @dataclass(frozen=True, slots=True)
 class MultiplyConvolutions(GraphPass):
-    """Convolutions with constant weights, of one group, are products where the target multiplies their types by tiles.
+    """Convolutions with constant weights, of one group, are products where the target multiplies several neighbours.
 
-    in_tiles: true for the types of two factors that it multiplies so.
+    together: the number of neighbours along a sum of products of these types that one instruction multiplies.
     """
 
-    in_tiles: Callable[[DType, DType], bool]
+    together: Callable[[DType, DType], int]
     name = "multiply-convolutions"
     before = "convolutions of narrow floats slide a window over their image"
-    after = "where tiles multiply these floats, convolutions are matrix products"
+    after = "where an instruction multiplies several of these floats at a time, convolutions are matrix products"
     why_here = "before weights are packed, which are then those of products"
 
     def run(self, graph: Graph) -> Graph:
@@ -54,7 +54,7 @@ class MultiplyConvolutions(GraphPass):
         terms, filters = static_size(product(w.shape[1:])), static_size(w.shape[0])
         if terms is None or filters is None or terms < _FEWEST_TERMS or filters < _FEWEST_FILTERS:
             return False
-        return x.dtype.is_float and self.in_tiles(x.dtype, w.dtype)
+        return x.dtype.is_float and self.together(x.dtype, w.dtype) > 1
 
 
 def _product(node: Node) -> Node:

@@ -17,7 +17,6 @@ from taskmap.ir.target import CpuTarget
 from taskmap.schedules import (
     choose_form,
     copies_columns,
-    has_tiles,
     packed_filled,
     packed_together,
     packed_width,
@@ -30,10 +29,10 @@ def cpu_passes(target: CpuTarget, *, winograd: bool = True, pack: bool = True) -
     """The passes for ``target``, in order.
 
     Numbers are quantised without divisions, functions of bytes looked up. Dequantised tensors are multiplied as
-    integers, and few rows with weights as narrow as they are stored. With ``pack``, convolutions of floats that tiles
-    multiply are products, and biases are added to sums of narrow floats before these are rounded; with ``winograd``,
-    weights of convolutions that minimal filtering computes faster are transformed; the others are packed in panels as
-    wide as the target's micro-kernels, and in groups that its instructions multiply.
+    integers, and few rows with weights as narrow as they are stored. With ``pack``, convolutions of floats of which an
+    instruction multiplies several at a time are products, and biases are added to sums of narrow floats before these
+    are rounded; with ``winograd``, weights of convolutions that minimal filtering computes faster are transformed; the
+    others are packed in panels as wide as the target's micro-kernels, and in groups that its instructions multiply.
     """
     fused = "fma" in target.features
     quotients = (MultiplyByReciprocals(),) if fused else ()
@@ -41,7 +40,7 @@ def cpu_passes(target: CpuTarget, *, winograd: bool = True, pack: bool = True) -
     first = (*quotients, TabulateBytes(), IntegerSums(), narrow)
     if not pack:
         return first
-    products = (MultiplyConvolutions(partial(has_tiles, target=target)), AddBiases())
+    products = (MultiplyConvolutions(partial(packed_together, target=target)), AddBiases())
     transform = (TransformWeights(partial(choose_form, target=target)),) if winograd else ()
     packing = PackWeights(
         partial(packed_width, target=target),

@@ -1,7 +1,9 @@
-"""Convolutions of bf16 are products of tiles where the target has tiles: as accurate as eager's, of any geometry."""
+"""Convolutions of bf16 are products of pairs, or of tiles, where the target has these: as accurate as eager's, of any
+geometry."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,13 +11,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from taskmap.backend.cpu.host import detect_host
 from tests.taskmap.compare import compiled
-from tests.taskmap.compile.bf16.test_bf16_products import assert_as_accurate
+from tests.taskmap.compile.bf16.test_bf16_products import SETTINGS as OF_PRODUCTS
+from tests.taskmap.compile.bf16.test_bf16_products import UNITS, assert_as_accurate
 
-TILES = {"amx_sim": "tm_sim_tdpbf16ps(", "amx_tile, amx_bf16": "tm_tdpbf16ps("}
-SETTINGS = [names for names in TILES if names == "amx_sim" or set(names.split(", ")) <= {*detect_host().features}]
+SETTINGS = [names for names in OF_PRODUCTS if names != "none"]
 settings = pytest.mark.parametrize("features", SETTINGS)
+in_tiles = pytest.mark.parametrize("features", [names for names in SETTINGS if "amx" in names])
 GEOMETRIES = {
     "of 3x3 with whole steps": (nn.Conv2d(32, 40, 3, padding=1), (1, 32, 9, 14)),
     "of 3x3, two images": (nn.Conv2d(64, 33, 3, padding=1), (2, 64, 7, 7)),
@@ -44,10 +46,10 @@ def test_a_convolution(name: str, features: str, tmp_path: Path) -> None:
     with torch.no_grad():
         got = compiled(conv, options={"features": features, "dump_dir": str(tmp_path)})(x)
         assert_as_accurate(got, conv(x), exact(conv, x))
-    assert any(TILES[features] in path.read_text() for path in tmp_path.rglob("*.c"))
+    assert any(re.search(UNITS[features] or "", path.read_text()) for path in tmp_path.rglob("*.c"))
 
 
-@settings
+@in_tiles
 def test_windows_with_whole_steps_are_loaded_and_not_copied(features: str, tmp_path: Path) -> None:
     """Only the last rows, fewer than two tiles, are copied: 8 lines of 16 positions end in the middle of a tile."""
     conv, x = nn.Conv2d(32, 32, 3, padding=1).bfloat16().eval(), torch.randn(1, 32, 8, 14).bfloat16()
