@@ -7,6 +7,7 @@ that occupied that storage first. Two results with separate memory in eager keep
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -46,9 +47,11 @@ def hidden_bases(gm: fx.GraphModule) -> tuple[fx.Node, ...]:
     return tuple(found)
 
 
-def take_aliases(gm: fx.GraphModule, graph: Graph, symbols: Symbols, hidden: Sequence[fx.Node] = ()) -> Aliases:
-    """The aliases of a traced graph. Results that are views of others need no computation and are removed from
-    ``graph``.
+def take_aliases(
+    gm: fx.GraphModule, graph: Graph, symbols: Symbols, hidden: Sequence[fx.Node] = ()
+) -> tuple[Aliases, Graph]:
+    """The aliases of a traced graph, and ``graph`` without the results that are views of others: they need no
+    computation.
 
     ``hidden``: the graph's ``hidden_bases``, which are the last outputs of ``graph``.
     """
@@ -75,9 +78,8 @@ def take_aliases(gm: fx.GraphModule, graph: Graph, symbols: Symbols, hidden: Seq
         if offset is not None:
             where = {"argument" if place[0] else "result": place[1]}
             shared[i] = Shared(node.shape, node.strides, offset, node.dtype, **where)
-    for i in shared:
-        graph.outputs[i] = None
-    return Aliases(tuple(map(storage_of, arguments)), tuple(map(storage_of, values)), shared, len(hidden))
+    aliases = Aliases(tuple(map(storage_of, arguments)), tuple(map(storage_of, values)), shared, len(hidden))
+    return aliases, replace(graph, outputs=[None if i in shared else n for i, n in enumerate(graph.outputs)])
 
 
 def traced_metadata(arguments: int) -> ViewAndMutationMeta | None:

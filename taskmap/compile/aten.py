@@ -62,14 +62,14 @@ def _compile(
         dump.write("fallback.txt", reason)
         whole: Callable[[list[Any]], Any] = make_boxed_func(gm.forward)
         return whole
-    number_random(graph)
+    aliases, graph = take_aliases(gm, number_random(graph), symbols, hidden)
     compilation = compile_graph(
         graph,
         session,
         name=kind,
         extern_function=lambda node: extern_function(node, tuple(graph.dims)),
         constant=_constant,
-        aliases=take_aliases(gm, graph, symbols, hidden),
+        aliases=aliases,
         dump=dump,
     )
     return unless_without_memory(compilation.call, gm)

@@ -10,13 +10,15 @@ import torch
 
 from taskmap.graph.fusion.planning import Group, Plan
 from taskmap.graph.nodes import ExternNode, Graph, ItemNode, Node
+from taskmap.graph.passes.base import rewrite
 
 
-def number_random(graph: Graph) -> None:
-    """Number the extern nodes that draw random numbers, in the order in which the importer read them."""
-    drawing = [n for n in graph.nodes() if isinstance(n, ExternNode) and _is_random(n.target)]
-    for rank, node in enumerate(sorted(drawing, key=lambda n: n.id)):
-        node.draw = rank
+def number_random(graph: Graph) -> Graph:
+    """``graph`` with numbers on the extern nodes that draw random numbers, in the order in which the importer read
+    them."""
+    drawing = sorted(n.id for n in graph.nodes() if isinstance(n, ExternNode) and _is_random(n.target))
+    rank = {number: i for i, number in enumerate(drawing)}
+    return rewrite(graph, lambda n: replace(n, draw=rank[n.id]) if isinstance(n, ExternNode) and n.id in rank else n)
 
 
 def in_random_order(plan: Plan) -> Plan:
