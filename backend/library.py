@@ -6,6 +6,7 @@ import ctypes
 import os
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib import import_module
 from pathlib import Path
 
 _PAUSE_HARD = 2  # OpenMP 5.0, omp_pause_hard: give up all threads
@@ -52,6 +53,17 @@ def ensure_openmp() -> bool:
             _survive_fork()
             return True
     return False
+
+
+def have_openmp() -> bool:
+    """True if there is an OpenMP runtime for kernels: the system's, or PyTorch's."""
+    if ensure_openmp():
+        return True
+    try:
+        import_module("torch")
+    except ImportError:
+        return False
+    return ensure_openmp()
 
 
 @lru_cache(maxsize=1)

@@ -75,9 +75,9 @@ def _size(expr: object, dims: Mapping[Var, int]) -> int | float:
 
 
 def array_of(value: Any, node: Node) -> Array:
-    """A constant as an array: a numpy array itself, or a tensor converted by its ``numpy`` method."""
+    """A constant as an array: a numpy array of an own type as it is, or a tensor converted by its ``numpy`` method."""
     if isinstance(value, np.ndarray):
-        return value
+        return value if node.dtype != bf16 else convert(value, bf16)
     if node.dtype in (bf16, *FLOAT8):
         return convert(np.asarray(value.float().numpy()), node.dtype)
     return np.asarray(value.numpy())

@@ -6,6 +6,7 @@ Importing this package loads neither torch nor onnx nor cuda: each public name l
     ir/ graph/ schedules/ backend/    the rooms below (docs/architecture.md)
     options, errors                   options of a compilation, and every error
     compile/                          the driver: from a captured graph to a callable
+    calls/                            calls of compiled graphs, with the tensors of any library
     targets/                          the CPU, GPUs and the simulator behind one interface
     torch_backend                     the backend of torch.compile
     onnx/                             ONNX models

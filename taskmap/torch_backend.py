@@ -22,7 +22,7 @@ from taskmap.compile.session import Session, new_session
 from taskmap.graph.importers.torch.decompositions import decompositions
 from taskmap.ir.target import CpuTarget
 from taskmap.options import Options
-from taskmap.targets.devices import device_of
+from taskmap.targets.torch_devices import device_of
 
 
 def compile_fx(

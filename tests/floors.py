@@ -10,7 +10,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "trust/",
         "targets/",
         "tuning/",
-        "kernels/",
+        "calls/ kernels/",
         "compile/ decompose",
         "onnx/ torch_backend",
         "archive/ report/",

@@ -2,6 +2,7 @@
 
     structure     buffers, launches, extern calls
     binding       ties a program's buffers to tensors or arrays, as data
+    arrays        arrays as the tensors of a binding: types, memory, addresses, parts
     sizes         sizes as C and as Python functions
     memory_plan   one arena for all temporary buffers
     arena         reused arenas

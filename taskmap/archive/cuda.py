@@ -9,9 +9,10 @@ from threading import Lock
 
 from taskmap.archive.gpus import find_gpu
 from taskmap.archive.manifest import Manifest, PlanRecord
-from taskmap.archive.place import Array, address_of
+from taskmap.archive.place import Array
 from taskmap.backend.cuda.launch import CudaLauncher, DeviceKernel, LaunchContext
 from taskmap.backend.cuda.memory import STREAM, DeviceBlock, DeviceMemory
+from taskmap.backend.program.arrays import address_of
 from taskmap.backend.program.executable import Executable
 
 

@@ -6,21 +6,22 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import torch
+import numpy as np
+from numpy.typing import NDArray
 
 from taskmap.archive.manifest import PlanRecord, array_binding
+from taskmap.backend.program.arrays import dtype_held, element_strides
 from taskmap.backend.program.binding import Binding, DimSource, TensorSpec, View, axis_of
 from taskmap.backend.program.launch_c import launch_sources
 from taskmap.backend.program.memory_plan import MemoryPlan, plan_memory
 from taskmap.backend.program.structure import Program
-from taskmap.compile.frozen import FrozenGraph
+from taskmap.calls.prepared import PreparedGraph
 from taskmap.compile.session import Compilation
 from taskmap.graph.build import same_dim
 from taskmap.graph.fusion.planning import Group
 from taskmap.graph.importers.onnx.read.assumptions import Check
-from taskmap.graph.importers.onnx.read.elements import STRING, held_in, to_held, to_torch
+from taskmap.graph.importers.onnx.read.elements import STRING, dense, held_in, to_held
 from taskmap.graph.importers.onnx.read.values import Tensor
-from taskmap.graph.importers.torch.types import dtype_of
 from taskmap.ir.analysis.cost import bytes_moved, operations
 from taskmap.ir.construct import static_size
 from taskmap.ir.errors import UnsupportedError
@@ -30,7 +31,8 @@ from taskmap.ir.types import DType
 from taskmap.ir.visit import free_vars, substitute
 from taskmap.onnx.points import Segment
 
-AddWeight = Callable[[torch.Tensor, DType], int]
+Array = NDArray[Any]
+AddWeight = Callable[[Array, DType], int]
 _LONGEST = 1000
 _NOTHING = Binding(0, (), 0, {}, {}, (), (), (), (), ())
 
@@ -145,9 +147,9 @@ class _Recorder:
             return slot
         if slot in self.made:
             return self.made[slot]
-        return self._weight(self.constants[slot], dtype_of(self.constants[slot].dtype))
+        return self._weight(self.constants[slot], dtype_held(self.constants[slot]))
 
-    def _weight(self, tensor: torch.Tensor, held: DType) -> int:
+    def _weight(self, tensor: Array, held: DType) -> int:
         return len(self.shapes) + len(self.made) + self.weight(tensor, held)
 
     def _output(self, value: object) -> View:
@@ -162,7 +164,7 @@ class _Recorder:
             return self._input(place, held)
         if kind == "known":
             assert value.known is not None
-            tensor = to_torch(to_held(value.known, value.elem)).reshape(value.known.shape)
+            tensor = dense(to_held(value.known, value.elem))
             return View(self._weight(tensor, held), _spec(tensor, held))
         view = self.binding.outputs[place]
         assert isinstance(view, View)
@@ -174,7 +176,7 @@ class _Recorder:
         if slot < len(self.shapes):
             return self._input(slot, held)
         tensor = self.constants[view.slot]
-        return View(slot, _spec(tensor, dtype_of(tensor.dtype)))
+        return View(slot, _spec(tensor, dtype_held(tensor)))
 
     def _input(self, number: int, held: DType) -> View:
         shape = self.shapes[number]
@@ -190,19 +192,19 @@ class _Recorder:
         return tuple(found)
 
 
-def _spec(tensor: torch.Tensor, held: DType) -> TensorSpec:
-    return TensorSpec(tuple(tensor.shape), tuple(tensor.stride()), held)
+def _spec(tensor: Array, held: DType) -> TensorSpec:
+    return TensorSpec(tuple(tensor.shape), element_strides(tensor), held)
 
 
-def _prepared(c: Compilation, shapes: Sequence[Sequence[Dim]]) -> dict[int, torch.Tensor]:
+def _prepared(c: Compilation, shapes: Sequence[Sequence[Dim]]) -> dict[int, Array]:
     """The values computed from constants alone, by their slots."""
-    if not isinstance(c.call, FrozenGraph):
+    if not isinstance(c.call, PreparedGraph):
         return {}
     prepare = c.call.prepare
     if c.call.prepared is not None and not c.call.watched:
         return dict(enumerate(c.call.prepared.values, c.call.main.binding.inputs))
     # The inputs are not read: no graph of a model has parameters among them. Symbolic sizes are, without effect.
-    arguments: list[Any] = [torch.zeros([static_size(n) or 1 for n in shape]) for shape in shapes]
+    arguments: list[Any] = [np.zeros([static_size(n) or 1 for n in shape], np.float32) for shape in shapes]
     arguments += [1] * (prepare.binding.inputs - len(arguments))
     values = prepare.run([*arguments, *prepare.tail], prepare.constants)
     return dict(enumerate(values, c.call.main.binding.inputs))

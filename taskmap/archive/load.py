@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 
 from taskmap import __version__
 from taskmap.archive.file import WEIGHTS, ArchiveFile, digest
-from taskmap.archive.machine import default_threads, difference, have_openmp
+from taskmap.archive.machine import default_threads, difference
 from taskmap.archive.manifest import (
     FORMAT,
     Manifest,
@@ -28,10 +27,12 @@ from taskmap.archive.manifest import (
     manifest_from,
     read_format,
 )
-from taskmap.archive.place import CpuPlace, Place, Weights, address_of
+from taskmap.archive.place import CpuPlace, Place, Weights
 from taskmap.archive.plan import PlanSizes, Resolved, Shape, sound_plans
 from taskmap.backend.cpu.team import PARALLEL, have_team, load_team
 from taskmap.backend.image import load_image
+from taskmap.backend.library import have_openmp
+from taskmap.backend.program.arrays import address_of, array_dtype, first_line, laid_out, new_bytes, numpy_dtype
 from taskmap.backend.program.binding import View
 from taskmap.backend.program.executable import Executable, TimedRun
 from taskmap.ir.errors import InputError
@@ -56,12 +57,7 @@ else:
 Array = NDArray[Any]
 _Key = tuple[tuple[Shape, ...], tuple[str, ...]]
 """Shapes of the inputs, and the values of those that decide."""
-_CACHE_LINE = 64
 _MOST_SHAPES = 4096
-_HELD = {
-    "f64": "float64", "f32": "float32", "f16": "float16", "i64": "int64", "i32": "int32", "i16": "int16", "i8": "int8",
-    "u8": "uint8", "bool": "bool", "bf16": "bfloat16",
-}  # fmt: skip
 
 
 @dataclass(slots=True, eq=False)
@@ -204,12 +200,12 @@ class ArchivedModel:
         assert isinstance(view, View)
         assert view.spec is not None
         shape, strides, offset = ready.resolved.outputs[number]
-        dtype, slot = numpy_dtype(_HELD[view.spec.dtype.name]), view.slot
+        dtype, slot = array_dtype(view.spec.dtype), view.slot
         if slot < len(arrays):
             base: Any = arrays[slot]
         else:
             base = self._bytes(slot - len(arrays))
-        x = np.ndarray(shape, dtype, base, offset * dtype.itemsize, [n * dtype.itemsize for n in strides])
+        x = laid_out(base, offset * dtype.itemsize, dtype, shape, strides)
         is_its_own = slot in ready.plan.binding.made and slot not in taken
         if is_its_own:
             taken.add(slot)
@@ -314,15 +310,6 @@ def _addresses(manifest: Manifest, objects: Sequence[bytes]) -> dict[str, int]:
     return found
 
 
-def numpy_dtype(name: str) -> np.dtype[Any]:
-    """A type by its name; types that numpy lacks come from ml_dtypes."""
-    try:
-        return np.dtype(name)
-    except TypeError:
-        found: np.dtype[Any] = np.dtype(getattr(import_module("ml_dtypes"), name))
-        return found
-
-
 def _held(port: PortRecord, value: Any) -> Array:
     """An input with the type and order that it has in memory."""
     wanted = numpy_dtype(port.dtype)
@@ -333,7 +320,7 @@ def _held(port: PortRecord, value: Any) -> Array:
     ):
         text = ", ".join("?" if n is None else str(n) for n in shape)
         raise InputError(f"the input {port.name!a} has shape {list(x.shape)}", why=f"the model takes [{text}].")
-    held = numpy_dtype(_HELD[port.held.name])
+    held = array_dtype(port.held)
     x = x.view(np.int64) if wanted == np.uint64 else x.astype(held, copy=False)
     return (
         np.require(x, requirements=["C", "A"]) if x.dtype.isnative else x.astype(x.dtype.newbyteorder("="), order="C")
@@ -349,6 +336,5 @@ def _seen(x: Array, port: PortRecord, is_its_own: bool) -> Array:
 
 def _new(size: int) -> Array:
     """Memory for a tensor of ``size`` bytes, aligned to a cache line."""
-    memory = np.empty(size + _CACHE_LINE, np.uint8)
-    start = -address_of(memory) % _CACHE_LINE
-    return memory[start : start + size]
+    memory = new_bytes(size)
+    return memory[first_line(memory) :][:size]

@@ -6,14 +6,12 @@ import os
 import platform
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from taskmap import __version__
 from taskmap.archive.manifest import KINDS, Machine
 from taskmap.backend.compilers import usable_cpus
 from taskmap.backend.cpu.host import detect_host, parse_isa
-from taskmap.backend.library import ensure_openmp
 from taskmap.backend.store.key import RUNTIME_ABI
 from taskmap.ir.errors import InvalidOptionError, TaskmapError
 from taskmap.ir.features import FEATURES, isa_text, missing_features, read_isa_text
@@ -90,14 +88,3 @@ def default_threads(planned: int) -> int | None:
     if os.environ.get("OMP_NUM_THREADS"):
         return None
     return min(planned, usable_cpus())
-
-
-def have_openmp() -> bool:
-    """True if there is an OpenMP runtime for kernels: the system's, or PyTorch's."""
-    if ensure_openmp():
-        return True
-    try:
-        import_module("torch")
-    except ImportError:
-        return False
-    return ensure_openmp()

@@ -9,21 +9,22 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import torch
+from numpy.typing import NDArray
 
 from taskmap.archive.graph import AddWeight
 from taskmap.archive.manifest import PlanRecord, array_binding
+from taskmap.backend.program.arrays import address_of, dtype_held, element_strides
 from taskmap.backend.program.binding import View, span
 from taskmap.backend.program.launch_c import launch_sources
 from taskmap.backend.program.memory_plan import plan_memory
-from taskmap.compile.assemble import BoundProgram
-from taskmap.compile.frozen import FrozenGraph
+from taskmap.calls.bound import BoundProgram
+from taskmap.calls.prepared import PreparedGraph
 from taskmap.compile.session import Compilation
-from taskmap.graph.importers.torch.types import dtype_of
 from taskmap.onnx.kept_models import Stamp
 
+Array = NDArray[Any]
 _MAPS = "/proc/self/smaps"
 _LONGEST_NAME = 4096
 
@@ -53,16 +54,16 @@ class OutsideWeights:
         self._made: dict[int, tuple[int, int]] = {}
         self._prepare: BoundProgram | None = None
         call = None if compilation is None else compilation.call
-        if compilation is None or not isinstance(call, FrozenGraph) or call.prepared is None or call.watched:
+        if compilation is None or not isinstance(call, PreparedGraph) or call.prepared is None or call.watched:
             return
         part, values = compilation.parts.prepare, call.prepared.values
         if part is not None and compilation.options.target in (None, "cpu") and self._is_worthwhile(part, values):
             self._prepare = part
-            self._made = {t.data_ptr(): (i, span_bytes(t)) for i, t in enumerate(values) if span_bytes(t)}
+            self._made = {address_of(t): (i, span_bytes(t)) for i, t in enumerate(values) if span_bytes(t)}
 
-    def place_of(self, tensor: torch.Tensor) -> Outside | None:
+    def place_of(self, tensor: Array) -> Outside | None:
         """The place of a constant's bytes; None if the archive must hold them."""
-        start, size = tensor.data_ptr(), span_bytes(tensor)
+        start, size = address_of(tensor), span_bytes(tensor)
         number, held = self._made.get(start, (0, 0))
         if 0 < size <= held:
             return Outside("", number)
@@ -83,7 +84,7 @@ class OutsideWeights:
 
         def constant(slot: int) -> int:
             tensor = part.fixed[slot]
-            return len(made) + weight(tensor, dtype_of(tensor.dtype))
+            return len(made) + weight(tensor, dtype_held(tensor))
 
         outputs = []
         for view in binding.outputs[:results]:
@@ -96,7 +97,7 @@ class OutsideWeights:
             launch=tuple(source.symbol for source in launch_sources(part.program, memory)),
         )  # fmt: skip
 
-    def _is_worthwhile(self, part: BoundProgram, values: Sequence[torch.Tensor]) -> bool:
+    def _is_worthwhile(self, part: BoundProgram, values: Sequence[Array]) -> bool:
         """True if a program of constants alone makes much more than the archive would hold for it."""
         binding = part.binding
         if part.program.dims or binding.externs or not set(binding.io) <= set(binding.made):
@@ -107,9 +108,9 @@ class OutsideWeights:
         return 2 * held <= sum(map(span_bytes, values))
 
 
-def span_bytes(tensor: torch.Tensor) -> int:
+def span_bytes(tensor: Array) -> int:
     """The bytes from a tensor's first element to its last."""
-    return span(tensor.shape, tensor.stride()) * tensor.element_size()
+    return span(tensor.shape, element_strides(tensor)) * tensor.itemsize
 
 
 def _mappings(files: Mapping[str, Stamp | None]) -> list[_Mapped]:

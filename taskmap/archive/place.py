@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from taskmap.archive.manifest import PlanRecord
 from taskmap.backend.cpu.openmp_threads import openmp_threads
+from taskmap.backend.program.arrays import address_of
 from taskmap.backend.program.executable import Executable
 from taskmap.backend.program.host_launch import HostLauncher
 from taskmap.backend.program.launch_c import launch_sources
@@ -74,9 +75,3 @@ class CpuPlace:
 def addresses_of(io: Sequence[int], arrays: Sequence[Array]) -> array[int]:
     """A table of the addresses of arrays, by their slots."""
     return array("q", [address_of(arrays[slot]) for slot in io])
-
-
-def address_of(x: Array) -> int:
-    """The address of an array's first element."""
-    address: int = x.__array_interface__["data"][0]
-    return address

@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from taskmap.archive.manifest import Manifest, PlanRecord
-from taskmap.archive.place import Array, address_of, addresses_of
+from taskmap.archive.place import Array, addresses_of
 from taskmap.backend.image import load_image
+from taskmap.backend.program.arrays import address_of
 from taskmap.backend.program.executable import Executable
 from taskmap.backend.sim.building import SimKernel, use_engine
 from taskmap.backend.sim.launch import SimLauncher

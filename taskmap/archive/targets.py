@@ -11,8 +11,7 @@ from collections import deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-
-import torch
+from typing import TYPE_CHECKING
 
 from taskmap.archive.session import ArchiveSession, Binary, features_used
 from taskmap.backend.cpu.compile import team_file
@@ -33,17 +32,24 @@ from taskmap.compile.session import Session, new_session
 from taskmap.compile.task_store import TaskStore
 from taskmap.ir.errors import CompilerNotFoundError, NoDeviceError, UnsupportedError
 from taskmap.ir.target import GpuTarget
+from taskmap.ir.util.lazy import lazily
 from taskmap.options import Options
 from taskmap.targets.choose import gpu_target, simulated_target
 from taskmap.targets.cpu import CpuPlatform
-from taskmap.targets.devices import CPU
+from taskmap.targets.devices import CPU, Device
 from taskmap.targets.gpu_base import GpuCode
 from taskmap.targets.platform import LoadedPrograms, ProgramBuilder, Programs, Runs, Show
-from taskmap.targets.precision import with_precision
 from taskmap.targets.sim import SimPlatform
+from taskmap.targets.threads import planned_threads
 from taskmap.tuning.choice import choices
 from taskmap.util.dump import Dump
 from taskmap.util.metrics import COUNTERS
+
+# It needs PyTorch, which only GPUs follow.
+if TYPE_CHECKING:
+    from taskmap.targets.precision import with_precision as _with_precision
+else:
+    _with_precision = lazily("taskmap.targets.precision", "with_precision")
 
 
 def archive_session(options: Options, folder: Path) -> ArchiveSession:
@@ -92,7 +98,7 @@ def _for_gpu(options: Options) -> ArchiveSession:
             hint="Tune on that GPU (taskmap tune model.onnx --target cuda), and take the records here: "
             "taskmap cache export, taskmap cache import.",
         )
-    target = with_precision(_target(options), options)
+    target = _with_precision(_target(options), options)
     toolchain = find_cuda_toolchain(target.isa, fast_math=options.fast_math)
     store = KernelStore(None if options.cache_dir is None else Path(options.cache_dir), suffix=SUFFIX)
     platform = AbsentGpu(options, target, toolchain, store)
@@ -126,7 +132,7 @@ class AbsentGpu(GpuCode):
     toolchain: CudaToolchain
     store: KernelStore
     images: dict[str, bytes] = field(default_factory=dict)
-    device: torch.device = CPU
+    device: Device = CPU
 
     def capturer(self) -> None:
         """None: there is no launch queue to record."""
@@ -153,7 +159,7 @@ class AbsentBuilder(ProgramBuilder):
             sources = [binaries[symbol].source for symbol in program.symbols]
             store = KernelStore(self.platform.store.path)
             built = build_kernels(sources, store, checked=False, counters=COUNTERS.kernels)
-            launcher = SimLauncher(program, {k.source.symbol: k for k in built}, torch.get_num_threads())
+            launcher = SimLauncher(program, {k.source.symbol: k for k in built}, planned_threads())
             runs[program] = Executable(program, programs[program], launcher)
         return LoadedPrograms(runs, None, {symbol: binary.resources for symbol, binary in binaries.items()})
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
+from numpy.typing import NDArray
 
 import taskmap
 from taskmap.archive.file import PAGE, WEIGHTS, ArchiveEntry, check_writable, digest, write_archive
@@ -23,6 +23,7 @@ from taskmap.archive.plan import sound_plans
 from taskmap.archive.refusals import check_archivable, check_segments
 from taskmap.archive.session import ArchiveSession, Binary
 from taskmap.backend.cuda.source import CudaSource
+from taskmap.backend.program.arrays import address_of, element_strides
 from taskmap.backend.program.memory_plan import ALIGNMENT
 from taskmap.backend.program.structure import Launch
 from taskmap.backend.store.scratch import Scratch
@@ -40,7 +41,7 @@ from taskmap.onnx.engines import compiled_by
 from taskmap.onnx.model import OnnxModel
 from taskmap.onnx.points import Segment
 from taskmap.options import Options
-from taskmap.targets.torch_threads import torch_threads
+from taskmap.targets.threads import calls_on, planned_threads
 from taskmap.util.progress import waiting
 
 # Runs that keep a model compile nothing for an archive: they need not wait for the targets of archives.
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 else:
     _archive_session = lazily("taskmap.archive.targets", "archive_session")
 
+Array = NDArray[Any]
 Sizes = Mapping[str, Sequence[int]]
 Progress = Callable[[str, int, int], None]
 EXAMPLES = (64, 224, 16, 2, 640, 16000, 1)
@@ -98,7 +100,7 @@ def compile_onnx(
     with waiting("reading the model"):
         model = load(source)
     check_archivable(model)
-    with torch_threads(options.threads), Scratch() as folder:
+    with calls_on(options.threads), Scratch() as folder:
         made = _archive_session(options, folder)
         graphs, assumed = _graphs(model, made.session, sizes or {}, progress)
         return ArchiveWriter(model, made, graphs).write(output, assumed, progress)
@@ -230,16 +232,15 @@ class ArchiveWriter:
         compiled = [k for graph in graphs if graph.compilation is not None for k in graph.compilation.kernels.values()]
         self.sources = {k.source.symbol: k.source for k in compiled if isinstance(k.source, CudaSource)}
 
-    def weight(self, tensor: torch.Tensor, held: DType) -> int:
+    def weight(self, tensor: Array, held: DType) -> int:
         """The number of a constant tensor among the weights."""
-        tensor = tensor.detach().resolve_neg()
         place = None if self.outside is None else self.outside.place_of(tensor)
         if place is not None:
             return self._outside(tensor, held, place)
         size = span_bytes(tensor)
-        content = memoryview((ctypes.c_char * size).from_address(tensor.data_ptr()) if size else b"").cast("B")
+        content = memoryview((ctypes.c_char * size).from_address(address_of(tensor)) if size else b"").cast("B")
         sha = digest(content)
-        key = (held, tuple(tensor.shape), tensor.stride(), sha)
+        key = (held, tuple(tensor.shape), element_strides(tensor), sha)
         if key in self._known:
             return self._known[key]
         if (sha, size) not in self._offsets:
@@ -249,15 +250,15 @@ class ArchiveWriter:
             self.size += size + -size % ALIGNMENT
         offset = self._offsets[sha, size]
         self._known[key] = len(self.weights)
-        self.weights.append(Weight(held, tuple(tensor.shape), tuple(tensor.stride()), offset, size, sha))
+        self.weights.append(Weight(held, tuple(tensor.shape), element_strides(tensor), offset, size, sha))
         return self._known[key]
 
-    def _outside(self, tensor: torch.Tensor, held: DType, place: Outside) -> int:
-        key = (held, tuple(tensor.shape), tensor.stride(), place)
+    def _outside(self, tensor: Array, held: DType, place: Outside) -> int:
+        key = (held, tuple(tensor.shape), element_strides(tensor), place)
         if key not in self._known:
             self._known[key] = len(self.weights)
             size = span_bytes(tensor)
-            shape, strides = tuple(tensor.shape), tuple(tensor.stride())
+            shape, strides = tuple(tensor.shape), element_strides(tensor)
             self.weights.append(Weight(held, shape, strides, place.offset, size, "", place.file, not place.file))
         return self._known[key]
 
@@ -270,7 +271,7 @@ class ArchiveWriter:
         objects, contents = _objects(self.made.binaries(needed), self.made.suffix)
         session = self.made.session
         kind = session.options.target or "cpu"
-        threads = 1 if kind == "cuda" else torch.get_num_threads()
+        threads = 1 if kind == "cuda" else planned_threads()
         manifest = Manifest(
             taskmap.__version__, machine_of(session.target, kind, threads, self.made.features(needed)),
             tuple(_port(p, p.type.elem if p.type is not None else 0) for p in self.model.inputs),

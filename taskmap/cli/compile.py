@@ -22,10 +22,10 @@ from taskmap.cli.targets import chosen, target_or_gpu
 from taskmap.ir.errors import InputError
 from taskmap.options import Options
 
-# --help needs neither torch nor onnx.
-_compile_onnx: Callable[..., Any] = slowly("taskmap.archive.write", "compile_onnx")
-_load: Callable[..., Any] = slowly("taskmap.graph.importers.onnx", "load")
-_specs_of: Callable[..., Any] = slowly("taskmap.cli.run.onnx", "specs_of")
+# --help does not need onnx.
+_compile_onnx: Callable[..., Any] = slowly("taskmap.archive.write", "compile_onnx", "onnx")
+_load: Callable[..., Any] = slowly("taskmap.graph.importers.onnx", "load", "onnx")
+_specs_of: Callable[..., Any] = slowly("taskmap.cli.run.onnx", "specs_of", "onnx")
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -15,12 +15,12 @@ from taskmap.cli.targets import chosen
 from taskmap.onnx.model import load_model
 from taskmap.options import Options
 from taskmap.report.explain import explain_onnx
-from taskmap.targets.torch_threads import torch_threads
+from taskmap.targets.threads import calls_on
 
 
 def explain_model(a: argparse.Namespace, page: Path | None) -> int:
     """Explain the model given by the options; returns the exit status. page: its path; None writes no page."""
-    with torch_threads(a.threads):
+    with calls_on(a.threads):
         return _explain(a, page)
 
 

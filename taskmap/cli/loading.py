@@ -1,4 +1,4 @@
-"""Commands whose modules import PyTorch and onnx, which takes seconds; a terminal shows a message meanwhile."""
+"""Commands whose modules take long to import: the compiler, onnx, PyTorch; a terminal shows a message meanwhile."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from taskmap.util.gc_pause import collector_frozen
 from taskmap.util.progress import waiting
 
 
-def slowly(module: str, name: str) -> Callable[..., Any]:
-    """As ``lazily``: the function ``name`` of ``module``, which is imported by the first call."""
+def slowly(module: str, name: str, what: str = "PyTorch and onnx") -> Callable[..., Any]:
+    """As ``lazily``: the function ``name`` of ``module``, which is imported by the first call. ``what``: the packages
+    that it imports, for the message."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        with waiting("loading PyTorch and onnx"), collector_frozen():
+        with waiting(f"loading {what}"), collector_frozen():
             function = getattr(import_module(module), name)
         return function(*args, **kwargs)
 

@@ -11,13 +11,12 @@ Reading order:
     random_order       random operators run in the model's order
     assemble           a plan and its kernels become programs: buffers, slots, steps
     sharing, aliases   results that share memory, as data and as traced by PyTorch
-    runtime            calls a compiled graph: tensors in, tensors out
+    runtime            calls a compiled graph with PyTorch's tensors
     output_pool        memory of large outputs, reused
     frozen             frozen parameters: constants computed once, and again after a change
     constant_memory    one block of memory for all constants
     cuda_graphs        launches recorded once and replayed as a CUDA graph
-    externs            operators that PyTorch runs
-    profiling          kernels as ranges of torch.profiler
+    externs            operators that PyTorch or numpy runs
     aten               compiles a graph of ATen operators for AOTAutograd
     partition          forward and backward, where the program overwrites its inputs
     recurrent_layers   LSTM, GRU and RNN stay one operator per layer
@@ -26,5 +25,5 @@ Reading order:
     operator_names     the operators of a graph and their sizes, as text
     index_names        names the operators behind an index out of range
 
-It imports `ir`, `graph`, `schedules` and `backend`, and of taskmap `options`, `targets`, `tuning` and `util`.
+It imports `ir`, `graph`, `schedules` and `backend`, and of taskmap `calls`, `options`, `targets`, `tuning` and `util`.
 """

@@ -9,18 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import torch
-
 from taskmap.backend.program.binding import Binding, ExternBinding, Output, Result, TensorSpec, View
 from taskmap.backend.program.structure import BufferKind, ExternCall, Launch, Program, ProgramBuffer, Step
+from taskmap.calls.bound import AnyTensor, BoundProgram, ExternFunction, SplitProgram
 from taskmap.compile.index_names import indexing_lines, indexing_text
 from taskmap.compile.sharing import Aliases, Shared
 from taskmap.graph.fusion.planning import Group, Plan
 from taskmap.graph.nodes import ConstantNode, ExternNode, Graph, InputNode, ItemNode, Node, SizeNode
 from taskmap.ir.construct import product, static_size
 from taskmap.ir.nodes import Dim, Expr
-
-ExternFunction = Callable[[Sequence[torch.Tensor], Sequence[int]], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,32 +30,6 @@ class GroupKernel:
 
 
 @dataclass(frozen=True, slots=True)
-class BoundProgram:
-    """A program, the binding of its buffers to tensors, the tensors of constant slots, and the function of each extern
-    call.
-
-    ``origins`` names, for each step of the program, the group or extern node that it came from. ``given``: roots whose
-    tensors the prepare program made.
-    """
-
-    program: Program
-    binding: Binding
-    fixed: Mapping[int, torch.Tensor]
-    calls: tuple[ExternFunction, ...]
-    origins: tuple[Group | ExternNode, ...]
-    given: tuple[Node, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class SplitProgram:
-    """The prepare and main programs. ``watched``: positions of the arguments that the prepare program reads."""
-
-    main: BoundProgram
-    prepare: BoundProgram | None = None
-    watched: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class AssemblyInput:
     """Inputs of the assembly: the kernels of the plan's groups, the function of an extern node, the tensor of a
     constant node, and the results that share memory.
@@ -68,7 +39,7 @@ class AssemblyInput:
     plan: Plan
     kernels: Mapping[Group, GroupKernel]
     extern_function: Callable[[ExternNode], ExternFunction]
-    constant: Callable[[ConstantNode], torch.Tensor]
+    constant: Callable[[ConstantNode], AnyTensor]
     aliases: Aliases
 
 
@@ -171,7 +142,7 @@ class _Assembler:
         self.slots: dict[Node, int] = {}
         self.buffers: dict[Node, int] = {}
         self.kinds: list[BufferKind] = []
-        self.fixed: dict[int, torch.Tensor] = {}
+        self.fixed: dict[int, AnyTensor] = {}
         self.items: dict[Node, list[Node]] = {}
         self.outputs: set[Node] = set()
         self.read_by_externs: set[Node] = set()

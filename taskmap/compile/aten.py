@@ -13,12 +13,14 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from taskmap.compile.aliases import hidden_bases, take_aliases, traced_metadata
 from taskmap.compile.driver import compile_graph
 from taskmap.compile.externs import extern_function
+from taskmap.compile.frozen import on_tensors
 from taskmap.compile.random_order import number_random
 from taskmap.compile.session import Fallback, Session
 from taskmap.compile.without_memory import unless_without_memory
 from taskmap.graph.importers.torch.fx import read_fx
 from taskmap.graph.nodes import ConstantNode
 from taskmap.ir.errors import ImportGraphError, UnsupportedError
+from taskmap.targets.torch_devices import torch_device
 from taskmap.util.dump import new_dump
 from taskmap.util.gc_pause import collector_paused
 from taskmap.util.logs import said
@@ -51,7 +53,7 @@ def _compile(
         try:
             hidden = hidden_bases(gm)
             frozen = _frozen(len(example_inputs)) if freeze else frozenset[int]()
-            graph, symbols = read_fx(gm, example_inputs, frozen, session.platform.device, hidden)
+            graph, symbols = read_fx(gm, example_inputs, frozen, torch_device(session.platform.device), hidden)
         except (ImportGraphError, UnsupportedError) as error:
             reason = str(error)
     if reason is not None:
@@ -62,7 +64,7 @@ def _compile(
         dump.write("fallback.txt", reason)
         whole: Callable[[list[Any]], Any] = make_boxed_func(gm.forward)
         return whole
-    aliases, graph = take_aliases(gm, number_random(graph), symbols, hidden)
+    aliases, graph = take_aliases(gm, number_random(graph, _is_random), symbols, hidden)
     compilation = compile_graph(
         graph,
         session,
@@ -70,9 +72,14 @@ def _compile(
         extern_function=lambda node: extern_function(node, tuple(graph.dims)),
         constant=_constant,
         aliases=aliases,
+        library=on_tensors,
         dump=dump,
     )
     return unless_without_memory(compilation.call, gm)
+
+
+def _is_random(target: object) -> bool:
+    return isinstance(target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in target.tags
 
 
 def _effects(gm: torch.fx.GraphModule) -> str | None:

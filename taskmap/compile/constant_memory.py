@@ -1,44 +1,23 @@
-"""The memory of constants: one block of huge pages for all results of a preparation.
-
-Packed weights of a network are tens of megabytes, each read once per call. In pages of 4 KiB that is more than a TLB
-holds, and processors prefetch no further than to the end of a page.
-"""
+"""The memory of constants for PyTorch's tensors: one storage for all results of a preparation."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import torch
 
-from taskmap.backend.program.arena import allocate_arena
-
-_ALIGNMENT = 64
+from taskmap.calls.memory import ConstantBlock
 
 
-class ConstantMemory:
-    """The memory of the results of a run, by slot. ``sizes``: their bytes, in the order in which a run takes them. They
-    lie in one block, which lives as long as any of them; every run begins another."""
+class ConstantMemory(ConstantBlock):
+    """The memory of the results of a run, by slot."""
 
-    def __init__(self, sizes: Mapping[int, int]) -> None:
-        self._first = next(iter(sizes))
-        self._starts: dict[int, int] = {}
-        self._bytes = 0
-        for slot, size in sizes.items():
-            self._starts[slot] = self._bytes
-            self._bytes += -(-size // _ALIGNMENT) * _ALIGNMENT
-        self._block: torch.Tensor | None = None
+    @staticmethod
+    def shown(memory: object) -> tuple[torch.Tensor, int]:
+        """The bytes of a buffer, and the address of the first."""
+        whole = torch.frombuffer(memory, dtype=torch.uint8)
+        return whole, whole.data_ptr()
 
     def take(self, slot: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """An uninitialised tensor in the block. Raises MemoryError."""
-        if slot == self._first or self._block is None:
-            arena = allocate_arena(max(self._bytes, _ALIGNMENT))
-            whole = torch.frombuffer(arena.memory, dtype=torch.uint8)
-            first = arena.address - whole.data_ptr()
-            self._block = whole[first : first + self._bytes]
-        start = self._block.storage_offset() + self._starts[slot]
+        whole, start = self.place(slot)
         tensor = torch.empty(0, dtype=dtype)
-        return tensor.set_(self._block.untyped_storage(), start // dtype.itemsize, shape, strides)
-
-    def clear(self) -> None:
-        """Lets go of the block, which then lives as long as its tensors."""
-        self._block = None
+        return tensor.set_(whole.untyped_storage(), start // dtype.itemsize, shape, strides)

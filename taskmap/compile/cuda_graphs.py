@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from taskmap.backend.program.binding import View
-from taskmap.compile.assemble import BoundProgram
+from taskmap.calls.bound import BoundProgram
 from taskmap.compile.runtime import CompiledGraph
 from taskmap.targets.platform import Capturer, Runs
 from taskmap.targets.streams import is_capturing

@@ -10,15 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import closing
 
-import torch
-
 from taskmap.backend.program.memory_plan import plan_memory
-from taskmap.compile.assemble import AssemblyInput, BoundProgram, ExternFunction, GroupKernel, SplitProgram, assemble
-from taskmap.compile.cuda_graphs import ReplayedGraph
-from taskmap.compile.frozen import FrozenGraph
+from taskmap.calls.bound import AnyTensor, ExternFunction, SplitProgram
+from taskmap.calls.prepared import Called
+from taskmap.compile.assemble import AssemblyInput, GroupKernel, assemble
 from taskmap.compile.kernels import Compile
 from taskmap.compile.random_order import in_random_order
-from taskmap.compile.runtime import CompiledGraph
 from taskmap.compile.session import Compilation, Session
 from taskmap.compile.sharing import Aliases
 from taskmap.graph.fusion.planning import Group, Plan, plan
@@ -33,6 +30,10 @@ from taskmap.util.logs import said, stage
 from taskmap.util.metrics import COUNTERS
 from taskmap.util.progress import progress
 
+Library = Callable[[SplitProgram, LoadedPrograms, Platform, frozenset[int] | None], Called]
+"""Makes a graph's programs callable with the tensors of one library. The last argument: the positions of arguments
+whose addresses do not change, if launches may be replayed."""
+
 
 def compile_graph(
     graph: Graph,
@@ -40,15 +41,16 @@ def compile_graph(
     *,
     name: str,
     extern_function: Callable[[ExternNode], ExternFunction],
-    constant: Callable[[ConstantNode], torch.Tensor],
+    constant: Callable[[ConstantNode], AnyTensor],
     aliases: Aliases,
+    library: Library,
     dump: Dump,
 ) -> Compilation:
     """``graph``, compiled.
 
-    ``extern_function`` gives the function that runs an extern node through PyTorch, ``constant`` the tensor of a
-    constant node; ``aliases`` lists the results that share memory. Raises a TaskmapError that names the fused
-    group and the user's line when a stage fails.
+    ``extern_function`` gives the function that runs an extern node, ``constant`` the tensor of a constant node;
+    ``aliases`` lists the results that share memory; ``library`` is that of the tensors. Raises a TaskmapError that
+    names the fused group and the user's line when a stage fails.
     """
     options = session.options
     dump.write("graph.txt", graph)
@@ -81,7 +83,7 @@ def compile_graph(
         "kernels",
         lambda: "\n\n".join(dict.fromkeys(f"// {k.schedule}\n{k.source.text}" for k in kernels.values())),
     )
-    call = _callable(parts, ready, session.platform, graph.constant_inputs if name == "inference" else None)
+    call = library(parts, ready, session.platform, graph.constant_inputs if name == "inference" else None)
     COUNTERS.add("graphs")
     compilation = Compilation(name, options, imported, graph, planned, kernels, parts, call, ready.resources)
     externs = sum(isinstance(step, Node) for step in planned.steps)
@@ -107,30 +109,6 @@ def tune(plan: Plan, session: Session, hints: Mapping[Var, int]) -> None:
     tasks = [task for task in tasks if session.strategies.kernel(task) is None]
     with progress("tuning", len(tasks)) as show:
         session.choices.tune(tasks, hints, show)
-
-
-def _callable(
-    parts: SplitProgram, ready: LoadedPrograms, platform: Platform, constant_inputs: frozenset[int] | None
-) -> CompiledGraph | FrozenGraph:
-    """The graph's programs, ready to be called. With ``constant_inputs`` launches are replayed; that is for inference,
-    whose results are short-lived.
-    """
-
-    def runs(part: BoundProgram) -> CompiledGraph:
-        return CompiledGraph(part, ready.executables[part.program], platform.device, platform.alignment)
-
-    capturer = None if constant_inputs is None else platform.capturer()
-    main = runs(parts.main)
-    if capturer is not None and constant_inputs is not None:
-        executable = ready.executables[parts.main.program]
-        main = ReplayedGraph(parts.main, executable, platform.device, platform.alignment, capturer, constant_inputs)
-    if parts.prepare is None:
-        return main
-    prepare = runs(parts.prepare)
-    # Operators of PyTorch may address the storage of an argument.
-    elsewhere = {v.slot - main.binding.inputs for e in main.binding.externs for v in e.reads}
-    prepare.keep_together(set(range(len(prepare.binding.outputs))) - elsewhere)
-    return FrozenGraph(main, prepare, parts.watched, ready.differ)
 
 
 def describe(plan: Plan) -> str:

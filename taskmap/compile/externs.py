@@ -1,22 +1,21 @@
-"""Operators that PyTorch runs between native segments."""
+"""Operators that PyTorch or numpy runs between native segments."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-
-import torch
+from collections.abc import Iterator, Sequence
 
 from taskmap.backend.program.sizes import sizes_function
+from taskmap.calls.bound import AnyTensor, ExternFunction
 from taskmap.graph.extern import call_extern
 from taskmap.graph.nodes import ExternNode
 from taskmap.ir.nodes import Expr, Var
 
 
-def extern_function(node: ExternNode, dims: Sequence[Var]) -> Callable[[Sequence[torch.Tensor], Sequence[int]], object]:
+def extern_function(node: ExternNode, dims: Sequence[Var]) -> ExternFunction:
     """The function that calls an extern node's operator on its tensors and the values of the graph's ``dims``."""
     sizes = {e: sizes_function([e], dims) for e in _sizes([node.args, node.kwargs])}
 
-    def call(tensors: Sequence[torch.Tensor], values: Sequence[int]) -> object:
+    def call(tensors: Sequence[AnyTensor], values: Sequence[int]) -> object:
         return call_extern(node, tensors, lambda e: sizes[e](values)[0])
 
     return call

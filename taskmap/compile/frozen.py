@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import logging
-from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import attrgetter, itemgetter
-from threading import Lock
 from typing import Any
 
 import torch
 
 from taskmap.backend.program.binding import span
 from taskmap.backend.program.watch import Watch, watch
+from taskmap.calls.bound import BoundProgram, SplitProgram
+from taskmap.calls.prepared import Called, Prepared, PreparedGraph
+from taskmap.compile.cuda_graphs import ReplayedGraph
 from taskmap.compile.runtime import CompiledGraph
+from taskmap.targets.platform import LoadedPrograms, Platform
 from taskmap.targets.streams import OnStream, refuse_capture
+from taskmap.targets.torch_devices import torch_device
 from taskmap.util.metrics import COUNTERS
 
 _log = logging.getLogger(__name__)
@@ -25,7 +28,7 @@ _VERSION = attrgetter("_version")
 
 
 @dataclass(frozen=True, slots=True)
-class _Prepared:
+class _Watched(Prepared):
     """The results of a preparation and their inputs: address and version of each watched argument, and a memory watch.
 
     ready: an event that streams other than the preparing one wait for; None off GPUs. ``sources`` share the
@@ -36,12 +39,10 @@ class _Prepared:
     versions: tuple[int, ...]
     memory: Watch | None
     sources: tuple[torch.Tensor, ...]
-    values: tuple[torch.Tensor, ...]
-    constants: array[int]
     ready: OnStream | None
 
 
-class FrozenGraph:
+class FrozenGraph(PreparedGraph):
     """A compiled graph with a prepare program, called as AOTAutograd calls it; see CompiledGraph.
 
     ``watched``: positions of the arguments that the prepare program reads. Every call compares their addresses and
@@ -51,17 +52,19 @@ class FrozenGraph:
     memory is not watched.
     """
 
+    main: CompiledGraph
+    _prepared: _Watched | None
+
     def __init__(
         self, main: CompiledGraph, prepare: CompiledGraph, watched: Sequence[int], written: int | None
     ) -> None:
+        super().__init__(main, prepare)
         self._boxed_call = True  # on the instance, where wrappers of callables look for it
-        self.main, self.prepare, self.watched = main, prepare, tuple(watched)
+        self.watched = tuple(watched)
         self._written = written
         # The first is picked twice: an itemgetter of one item would not return a tuple.
         self._pick = itemgetter(*self.watched, *self.watched[:1]) if self.watched else _nothing
-        self._lock = Lock()
         self._said = False
-        self._prepared: _Prepared | None = None
 
     def __call__(self, args: list[Any]) -> list[Any]:
         """The graph's outputs for ``args``."""
@@ -71,18 +74,9 @@ class FrozenGraph:
             prepared = self._prepare(args)
         if prepared.ready is not None:
             prepared.ready.wait()
-        binding = self.main.binding
-        values = [*args, *self.main.tail]
-        args.clear()
-        values[binding.inputs : binding.inputs + len(prepared.values)] = prepared.values
-        return self.main.run(values, prepared.constants)
+        return self._main(prepared, args)
 
-    @property
-    def prepared(self) -> _Prepared | None:
-        """The results of the last preparation."""
-        return self._prepared
-
-    def _prepare(self, args: list[Any]) -> _Prepared:
+    def _prepare(self, args: list[Any]) -> _Watched:
         with self._lock:
             prepared = self._prepared
             if prepared is not None and not self._changed(prepared, args):
@@ -94,16 +88,11 @@ class FrozenGraph:
             written = self._written
             memory = None if written is None else watch([_memory(args[i]) for i in self.watched], written)
             self._say(memory)
-            values = tuple(self.prepare.run([*args, *self.prepare.tail], self.prepare.constants))
-            binding = self.main.binding
-            by_slot = {**self.main.fixed, **dict(enumerate(values, binding.inputs))}
-            table = array("q", [by_slot[slot].data_ptr() for slot in binding.constants])
+            values, table = self._computed(args)
             sources = tuple(args[i].detach() for i in self.watched)
             ready = OnStream(self.main.device, values) if _on_gpu(self.main.device) else None
-            self._prepared = prepared = _Prepared(addresses, versions, memory, sources, values, table, ready)
-            self.prepare.executable.release()
-            self.prepare.kept.clear()
-            COUNTERS.add("constants_prepared")
+            self._prepared = prepared = _Watched(values, table, addresses, versions, memory, sources, ready)
+            self._free()
             return prepared
 
     def _say(self, memory: Watch | None) -> None:
@@ -122,7 +111,7 @@ class FrozenGraph:
         watched: tuple[torch.Tensor, ...] = self._pick(args)
         return tuple(map(_ADDRESS, watched)), tuple(map(_VERSION, watched))
 
-    def _changed(self, prepared: _Prepared, args: list[Any]) -> bool:
+    def _changed(self, prepared: _Watched, args: list[Any]) -> bool:
         if self._marks(args) != (prepared.addresses, prepared.versions):
             return True
         return prepared.memory is not None and bool(prepared.memory.written())
@@ -140,3 +129,24 @@ def _memory(tensor: torch.Tensor) -> tuple[int, int, bool]:
     """First byte and size in bytes of the memory that a tensor may read, and whether it is private to this process."""
     private = not tensor.is_shared()  # type: ignore[no-untyped-call]
     return tensor.data_ptr(), span(tensor.shape, tensor.stride()) * tensor.element_size(), private
+
+
+def on_tensors(
+    parts: SplitProgram, ready: LoadedPrograms, platform: Platform, constant_inputs: frozenset[int] | None
+) -> Called:
+    """The programs of a graph, to be called with PyTorch's tensors. With ``constant_inputs`` launches are replayed;
+    that is for inference, whose results are short-lived.
+    """
+    device = torch_device(platform.device)
+
+    def runs(part: BoundProgram) -> CompiledGraph:
+        return CompiledGraph(part, ready.executables[part.program], device, platform.alignment)
+
+    capturer = None if constant_inputs is None else platform.capturer()
+    main = runs(parts.main)
+    if capturer is not None and constant_inputs is not None:
+        executable = ready.executables[parts.main.program]
+        main = ReplayedGraph(parts.main, executable, device, platform.alignment, capturer, constant_inputs)
+    if parts.prepare is None:
+        return main
+    return FrozenGraph(main, runs(parts.prepare), parts.watched, ready.differ)

@@ -1,38 +1,25 @@
-"""A pool of large outputs' memory, reused when nobody else holds it.
-
-The C library returns large freed blocks to the system, which clears every page of the next one: a model that returns
-tens of megabytes would wait for that at every call, and write its output to cold memory.
-"""
+"""A pool of large outputs' memory for PyTorch's tensors, reused when nobody else holds it."""
 
 from __future__ import annotations
 
 from sys import getrefcount
-from weakref import getweakrefcount, ref
+from weakref import getweakrefcount
 
 import torch
 
 from taskmap.backend.program.binding import span
-
-SMALLEST = 1 << 20
-"""Below this many bytes the C library itself keeps freed memory."""
-MOST = 128 << 20
-"""Bytes that all compiled graphs of a process together keep for their outputs."""
+from taskmap.calls.memory import OutputPool
 
 _use_count = getattr(torch._C, "_storage_Use_Count", None)  # without it, memory is never reused
 
 
-class KeptOutputs:
-    """The memory of one graph's latest outputs, by slot. Threads may take from it at once."""
+class KeptOutputs(OutputPool):
+    """The storages of one graph's latest outputs, by slot. Threads may take from it at once."""
 
-    def __init__(self) -> None:
-        self._kept: dict[int, torch.UntypedStorage] = {}
-        key = id(self)
-        _ALL[key] = ref(self, lambda _: _ALL.pop(key, None))
-
-    @property
-    def bytes(self) -> int:
-        """Bytes held."""
-        return sum(storage.nbytes() for storage in tuple(self._kept.values()))
+    @staticmethod
+    def size_of(block: torch.UntypedStorage) -> int:
+        """The size in bytes of a storage."""
+        return block.nbytes()
 
     def take(self, slot: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """An uninitialised tensor; it reuses the previous memory of ``slot`` if that is free and of the same size.
@@ -48,22 +35,9 @@ class KeptOutputs:
                 self._kept[slot] = storage
                 return tensor
         tensor = torch.empty_strided(shape, strides, dtype=dtype)
-        self._keep(slot, tensor.untyped_storage())
+        if _use_count is not None:
+            self.keep(slot, tensor.untyped_storage())
         return tensor
-
-    def _keep(self, slot: int, storage: torch.UntypedStorage) -> None:
-        pools = [pool() for pool in tuple(_ALL.values())]
-        held = sum(pool.bytes for pool in pools if pool is not None)
-        if _use_count is not None and held + storage.nbytes() <= MOST:
-            self._kept[slot] = storage
-
-    def clear(self) -> None:
-        """Release all memory."""
-        self._kept.clear()
-
-
-# Not a WeakSet, which must not change during iteration in another thread; no lock, as a forked child may find it held.
-_ALL: dict[int, ref[KeptOutputs]] = {}
 
 
 def _references(storage: torch.UntypedStorage) -> tuple[int, int, int]:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import heapq
 import itertools
+from collections.abc import Callable
 from dataclasses import replace
-
-import torch
 
 from taskmap.graph.fusion.planning import Group, Plan
 from taskmap.graph.nodes import ExternNode, Graph, ItemNode, Node
 from taskmap.graph.passes.base import rewrite
 
 
-def number_random(graph: Graph) -> Graph:
+def number_random(graph: Graph, is_random: Callable[[object], bool]) -> Graph:
     """``graph`` with numbers on the extern nodes that draw random numbers, in the order in which the importer read
-    them."""
-    drawing = sorted(n.id for n in graph.nodes() if isinstance(n, ExternNode) and _is_random(n.target))
+    them. ``is_random`` tells it of a node's target."""
+    drawing = sorted(n.id for n in graph.nodes() if isinstance(n, ExternNode) and is_random(n.target))
     rank = {number: i for i, number in enumerate(drawing)}
     return rewrite(graph, lambda n: replace(n, draw=rank[n.id]) if isinstance(n, ExternNode) and n.id in rank else n)
 
@@ -55,10 +54,6 @@ def in_random_order(plan: Plan) -> Plan:
 
 def _rank(step: Group | ExternNode) -> int:
     return step.draw or 0 if isinstance(step, ExternNode) else 0
-
-
-def _is_random(target: object) -> bool:
-    return isinstance(target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in target.tags
 
 
 def _dependents(plan: Plan) -> list[set[int]]:

@@ -6,12 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import torch
-
 from taskmap.backend.cuda.resources import Resources
-from taskmap.compile.assemble import SplitProgram
-from taskmap.compile.frozen import FrozenGraph
-from taskmap.compile.runtime import CompiledGraph
+from taskmap.calls.bound import SplitProgram
+from taskmap.calls.prepared import Called
 from taskmap.compile.strategies import Strategies
 from taskmap.compile.task_store import TaskKernel, TaskStore
 from taskmap.graph.fusion.planning import Group, Plan
@@ -20,9 +17,8 @@ from taskmap.ir.target import Target
 from taskmap.ir.util.lazy import lazily
 from taskmap.options import Options
 from taskmap.targets.cpu import cpu_platform
-from taskmap.targets.devices import CPU, chosen_target
+from taskmap.targets.devices import CPU, Device, chosen_target
 from taskmap.targets.platform import Platform
-from taskmap.targets.streams import refuse_capture
 from taskmap.tuning.choice import Choices, choices
 
 # Most processes compile only for the CPU; they need not wait for the other imports.
@@ -30,10 +26,14 @@ if TYPE_CHECKING:
     from taskmap.schedules.strategies.offers import offers_of as _offers_of
     from taskmap.targets.cuda import cuda_platform as _cuda_platform
     from taskmap.targets.sim import sim_platform as _sim_platform
+    from taskmap.targets.streams import refuse_capture as _refuse_capture
+    from taskmap.targets.torch_devices import torch_device as _torch_device
 else:
     _offers_of = lazily("taskmap.schedules.strategies.offers", "offers_of")
     _cuda_platform = lazily("taskmap.targets.cuda", "cuda_platform")
     _sim_platform = lazily("taskmap.targets.sim", "sim_platform")
+    _refuse_capture = lazily("taskmap.targets.streams", "refuse_capture")
+    _torch_device = lazily("taskmap.targets.torch_devices", "torch_device")
 
 
 @dataclass(slots=True)
@@ -85,11 +85,11 @@ class Compilation:
     plan: Plan
     kernels: dict[Group, TaskKernel]
     parts: SplitProgram
-    call: CompiledGraph | FrozenGraph
+    call: Called
     resources: Mapping[str, Resources] = field(default_factory=dict)
 
 
-def new_session(options: Options, device: torch.device = CPU) -> Session:
+def new_session(options: Options, device: Device = CPU) -> Session:
     """A session for a model whose tensors are on ``device``.
 
     Raises CompilerNotFoundError, UnsupportedError, NoDeviceError and KernelStoreError, and InputError when the options
@@ -98,8 +98,9 @@ def new_session(options: Options, device: torch.device = CPU) -> Session:
     target = chosen_target(options, device)
     platform: Platform
     if target == "cuda":
-        refuse_capture(device, "it is compiled")
-        platform = _cuda_platform(options, device)
+        gpu = _torch_device(device)
+        _refuse_capture(gpu, "it is compiled")
+        platform = _cuda_platform(options, gpu)
     else:
         platform = _sim_platform(options) if target == "cuda-sim" else cpu_platform(options)
     session = Session(options, platform, TaskStore(platform.store.path / "tasks"))

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
 from onnx import ModelProto, NodeProto, helper
 from onnx.backend.base import Backend, BackendRep, namedtupledict
 from onnx.defs import onnx_opset_version
 
 from taskmap.ir.errors import NoDeviceError
+from taskmap.ir.util.lazy import lazily
 from taskmap.onnx.model import OnnxModel, elem_of, load_model
 from taskmap.options import Options
+
+# It needs PyTorch, which only GPUs need.
+if TYPE_CHECKING:
+    from taskmap.targets.torch_devices import gpu_is_available as _gpu_is_available
+else:
+    _gpu_is_available = lazily("taskmap.targets.torch_devices", "gpu_is_available")
 
 _TARGETS = {"CPU": "cpu", "CUDA": "cuda"}
 
@@ -74,7 +80,7 @@ class TaskmapBackend(Backend):
         """True if taskmap runs on the device: the CPU, and CUDA if there is a GPU."""
         kind = device.split(":")[0].upper()
         if kind == "CUDA":
-            return torch.cuda.is_available()
+            return _gpu_is_available()
         return kind == "CPU"
 
 

@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taskmap.backend.program.binding import Place, View
-from taskmap.compile.frozen import FrozenGraph
-from taskmap.compile.output_pool import SMALLEST
-from taskmap.compile.runtime import CompiledGraph
+from taskmap.calls.graph import BoundGraph
+from taskmap.calls.memory import SMALLEST
+from taskmap.calls.prepared import PreparedGraph
 from taskmap.graph.importers.onnx.read.elements import held_alike, numpy_type
 from taskmap.graph.importers.onnx.read.values import Tensor
 from taskmap.ir.nodes import Dim
@@ -62,7 +62,7 @@ class DirectCall:
     number. ``owner`` keeps the memory behind ``constants`` alive."""
 
     owner: object
-    graph: CompiledGraph
+    graph: BoundGraph
     constants: array[int]
     dims: tuple[int, ...]
     table: array[int]
@@ -98,7 +98,7 @@ def native_call(
     call = getattr(segment.run, "call", None)
     if call is None or not all(isinstance(v, Tensor) for v in wanted) or not all(map(held_alike, elems)):
         return None
-    if isinstance(call, FrozenGraph):
+    if isinstance(call, PreparedGraph):
         if call.watched or call.prepared is None:
             return None
         main, constants = call.main, call.prepared.constants
@@ -127,7 +127,7 @@ def native_call(
         if r is not None
     )
     entries = tuple((entry, numbers[slot]) for entry, slot in enumerate(binding.io))
-    owner = (call, call.prepared) if isinstance(call, FrozenGraph) else call
+    owner = (call, call.prepared) if isinstance(call, PreparedGraph) else call
     table = array("q", bytes(8 * len(binding.io)))
     return DirectCall(owner, main, constants, dims, table, entries, memory, parts)
 

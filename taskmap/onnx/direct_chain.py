@@ -12,7 +12,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from taskmap.graph.importers.onnx.read.elements import to_held, to_torch
+from taskmap.graph.importers.onnx.read.elements import dense, to_held
 from taskmap.graph.importers.onnx.read.values import Tensor
 from taskmap.onnx.direct_call import DirectCall, Key, native_call
 from taskmap.onnx.points import Point, Segment
@@ -56,7 +56,7 @@ class DirectChain:
     def learn(self, inputs: Sequence[NDArray[Any]]) -> None:
         """Record the path of these inputs, with which the program has just been called."""
         live = self.head(inputs)
-        tensors = [to_torch(a).reshape(a.shape) for a in live]
+        tensors = [dense(a) for a in live]
         segment = self.program.segment(self.point, tensors, self.sizes)
         deciding = tuple(sorted(self.point.valued))
         if deciding != self.deciding:

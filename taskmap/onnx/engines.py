@@ -2,70 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
+from numpy.typing import NDArray
 
+from taskmap.calls.arrays import on_arrays
+from taskmap.calls.prepared import Called
 from taskmap.compile.driver import compile_graph
 from taskmap.compile.externs import extern_function
-from taskmap.compile.frozen import FrozenGraph
-from taskmap.compile.runtime import CompiledGraph
 from taskmap.compile.session import Session
-from taskmap.compile.sharing import Aliases
 from taskmap.graph import reference
-from taskmap.graph.importers.onnx.read.elements import from_torch, to_torch
-from taskmap.graph.importers.onnx.read.folding import held_form, run_extern
-from taskmap.graph.nodes import ConstantNode, Graph
-from taskmap.ir.errors import GraphError, UnsupportedError
+from taskmap.graph.importers.onnx.read.elements import dense, held_form, reference_form
+from taskmap.graph.importers.onnx.read.folding import run_extern
+from taskmap.graph.nodes import Graph
+from taskmap.ir.errors import UnsupportedError
+from taskmap.ir.util.lazy import lazily
 from taskmap.onnx.limits import operations
+from taskmap.onnx.pieces import aliases_of, constant_of
 from taskmap.onnx.points import Run
 from taskmap.onnx.program import Engine
-from taskmap.targets.devices import CPU
 from taskmap.util.dump import new_dump
 from taskmap.util.stack_headroom import headroom
 
-Extern = Callable[[Sequence[torch.Tensor], Sequence[int]], object]
-"""An operator that runs on the host: a function from its tensors and the values of symbolic sizes to its results."""
+# It needs PyTorch, which only GPUs need.
+if TYPE_CHECKING:
+    from taskmap.onnx.gpu_engine import compiled_for_gpu as _compiled_for_gpu
+else:
+    _compiled_for_gpu = lazily("taskmap.onnx.gpu_engine", "compiled_for_gpu")
+
+Array = NDArray[Any]
 MOST_BY_DEFINITION = 1 << 26
 """numpy does not evaluate an operator of more operations than this, because it holds all terms of its sums at once."""
 
 
 def compiled_by(session: Session) -> Engine:
-    """The engine that compiles for the session's target. Every run copies tensors to its device and back."""
-    device = session.platform.device
+    """The engine that compiles for the session's target. On a GPU every run copies arrays there and back."""
 
     @headroom
     def compile_one(graph: Graph) -> Run:
-        count = len(graph.inputs)
-        aliases = Aliases(tuple(range(count)), tuple(("result", i) for i in range(len(graph.outputs))))
+        if session.platform.device.type != "cpu":
+            return _compiled_for_gpu(graph, session)
         compilation = compile_graph(
             graph,
             session,
             name="onnx",
-            extern_function=lambda node: results_on(device, extern_function(node, tuple(graph.dims))),
-            constant=lambda node: _constant(node).to(device),
-            aliases=aliases,
+            extern_function=lambda node: extern_function(node, tuple(graph.dims)),
+            constant=constant_of,
+            aliases=aliases_of(graph),
+            library=on_arrays,
             dump=new_dump(session.options.dump_dir, "onnx"),
         )
-        call = compilation.call
-        main = call.main if isinstance(call, FrozenGraph) else call
-        check = getattr(main.executable, "check", _nothing)
-
-        if device == CPU:
-            return OnCpu(call)
-
-        def run(tensors: list[Any]) -> list[torch.Tensor]:
-            with torch.no_grad():
-                results = [
-                    result.to(CPU) for result in call([t if isinstance(t, int) else t.to(device) for t in tensors])
-                ]
-            check()  # the kernels have ended: errors belong to this call, not to the next
-            return results
-
-        return run
+        return OnCpu(compilation.call)
 
     return compile_one
 
@@ -74,37 +63,11 @@ def compiled_by(session: Session) -> Engine:
 class OnCpu:
     """Runs a graph that is compiled for the CPU."""
 
-    call: CompiledGraph | FrozenGraph
+    call: Called
 
-    def __call__(self, tensors: list[Any]) -> list[torch.Tensor]:
+    def __call__(self, tensors: list[Any]) -> list[Array]:
         """The results for the graph's inputs."""
-        with torch.no_grad():
-            return self.call(list(tensors))
-
-
-def _nothing() -> None:
-    """Does nothing: a CPU's kernels report errors at once."""
-
-
-def results_on(device: torch.device, function: Extern) -> Extern:
-    """``function``, an operator that runs on the host, with results on ``device``."""
-    if device == CPU:
-        return function
-
-    def call(tensors: Sequence[torch.Tensor], values: Sequence[int]) -> object:
-        made = function(tensors, values)
-        if isinstance(made, (list, tuple)):
-            return [m.to(device) for m in made]
-        assert isinstance(made, torch.Tensor)
-        return made.to(device)
-
-    return call
-
-
-def _constant(node: ConstantNode) -> torch.Tensor:
-    if not isinstance(node.value, torch.Tensor):
-        raise GraphError(f"the constant {node!r} is not a tensor")
-    return node.value
+        return self.call(list(tensors))
 
 
 def by_definition(graph: Graph) -> Run:
@@ -114,18 +77,13 @@ def by_definition(graph: Graph) -> Run:
         if operations(node) > MOST_BY_DEFINITION:
             raise UnsupportedError(f"{node.origin.operator or node.op} is too large to be evaluated by definition")
 
-    def array(value: Any) -> Any:
-        if not isinstance(value, torch.Tensor):
-            return value  # a size
-        return value.float().numpy() if value.dtype == torch.bfloat16 else from_torch(value)
-
-    def run(tensors: list[Any]) -> list[torch.Tensor]:
-        inputs: list[Any] = [array(t) for t in tensors]
+    def run(tensors: list[Any]) -> list[Array]:
+        inputs = [reference_form(t) if isinstance(t, np.ndarray) else t for t in tensors]  # others are sizes
         values = reference.run(graph, inputs, run_extern)
-        made: list[torch.Tensor] = []
+        made: list[Array] = []
         for value, node in zip(values, graph.outputs, strict=True):
             assert node is not None
-            made.append(to_torch(np.array(held_form(np.asarray(value), node))))
+            made.append(dense(np.array(held_form(value, node.dtype))))
         return made
 
     return run

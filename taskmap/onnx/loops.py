@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 
 from taskmap.graph.importers.onnx.read.control import ControlStep
 from taskmap.graph.importers.onnx.read.values import Value
@@ -35,10 +34,10 @@ def _over_batch(
     """One scan for each element of the batch."""
     every: list[list[Given]] = []
     for b in range(sliced[0].tensor.shape[0]):
-        first = [Given(v.elem, v.tensor[b]) for v in carried]
-        own = [Given(v.elem, v.tensor[b]) for v in sliced]
+        first = [Given(v.elem, v.tensor[b, ...]) for v in carried]
+        own = [Given(v.elem, v.tensor[b, ...]) for v in sliced]
         every.append(_iterated(step, body, first, own, captured, trip, True))
-    return [Given(parts[0].elem, torch.stack([p.tensor for p in parts])) for parts in zip(*every, strict=True)]
+    return [Given(parts[0].elem, np.stack([p.tensor for p in parts])) for parts in zip(*every, strict=True)]
 
 
 def _iterated(
@@ -59,7 +58,7 @@ def _iterated(
             assert trip is not None
             own = [*carried, *_slices(step, sliced, done, trip)]
         else:
-            own = [Given(7, torch.tensor(done)), Given(9, torch.tensor(True)), *carried]
+            own = [given(np.int64(done), 7), given(np.bool_(True), 9), *carried]
         outputs = body([*own, *captured])
         if not step.is_scan:
             going = bool(arrays(outputs[0]).reshape(-1)[0])
@@ -77,7 +76,7 @@ def _slices(step: ControlStep, sliced: Sequence[Given], done: int, trip: int) ->
     parts: list[Given] = []
     for source, axis, backward in zip(sliced, step.slice_axes, step.slice_backward, strict=True):
         at = trip - 1 - done if backward else done
-        parts.append(Given(source.elem, source.tensor.select(axis, at)))
+        parts.append(Given(source.elem, np.asarray(source.tensor.take(at, axis))))
     return parts
 
 
@@ -92,4 +91,4 @@ def _stacked(step: ControlStep, place: int, parts: list[Given]) -> Given:
     tensors = [p.tensor for p in (reversed(parts) if backward else parts)]
     if any(t.shape != tensors[0].shape for t in tensors):
         raise ImportGraphError("a loop collects tensors of different shapes")
-    return Given(parts[0].elem, torch.stack(tensors, axis))
+    return Given(parts[0].elem, np.stack(tensors, axis))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from taskmap.graph.importers.onnx.read.frames import first_frame
 from taskmap.graph.importers.onnx.read.protos import shown
 from taskmap.graph.importers.onnx.strings import STRINGS
 from taskmap.ir.errors import ImportGraphError, InputError
+from taskmap.ir.util.lazy import lazily
 from taskmap.onnx.direct_call import DirectCall, Key, key_of
 from taskmap.onnx.direct_chain import DirectChain, direct_way
 from taskmap.onnx.engines import compiled_by
@@ -25,9 +26,15 @@ from taskmap.onnx.points import Refusal, Segment
 from taskmap.onnx.program import Engine, HostOperator, OnnxProgram
 from taskmap.onnx.values import Given, arrays, given
 from taskmap.options import Options
-from taskmap.targets.devices import CPU, current_gpu
+from taskmap.targets.devices import CPU
 from taskmap.util.gc_pause import collector_paused
 from taskmap.util.progress import waiting
+
+# It needs PyTorch, which only GPUs need.
+if TYPE_CHECKING:
+    from taskmap.targets.torch_devices import current_gpu as _current_gpu
+else:
+    _current_gpu = lazily("taskmap.targets.torch_devices", "current_gpu")
 
 Array = NDArray[Any]
 
@@ -58,7 +65,7 @@ class OnnxModel:
         )
         self._names = [port.name for port in model.inputs]
         self._named = set(self._names)
-        on_cpu = session is not None and session.platform.device == CPU and not session.options.profile
+        on_cpu = session is not None and session.platform.device.type == "cpu" and not session.options.profile
         self._is_plain = on_cpu and all(port.kind == "tensor" for port in (*model.inputs, *model.outputs))
         self._direct: dict[Key, DirectCall | DirectChain | None] = {}
         self._deciding: tuple[int, ...] = ()
@@ -169,7 +176,7 @@ def _of_their_own(results: Sequence[Any], values: Sequence[Any]) -> list[Any]:
         if not isinstance(result, Given):
             return result
         if id(result.tensor) in seen:
-            return Given(result.elem, result.tensor.clone())
+            return Given(result.elem, result.tensor.copy())
         seen.add(id(result.tensor))
         return result
 
@@ -275,5 +282,5 @@ def load_model(
     if engine is not None:
         return OnnxModel(model, engine)
     options = options or Options()
-    session = new_session(options, current_gpu() if options.target == "cuda" else CPU)
+    session = new_session(options, _current_gpu() if options.target == "cuda" else CPU)
     return OnnxModel(model, compiled_by(session), session)

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
-import torch
+from numpy.typing import NDArray
 
 from taskmap.graph.importers.onnx.read.call import HostStep
 from taskmap.graph.importers.onnx.read.control import ControlStep
-from taskmap.graph.importers.onnx.read.elements import from_held, from_torch, held_in
+from taskmap.graph.importers.onnx.read.elements import from_held, held_in
 from taskmap.graph.importers.onnx.read.state import Scope, copied
 from taskmap.graph.importers.onnx.read.values import OptionalValue, PresentedValue, SequenceValue, Tensor, Value
 from taskmap.graph.nodes import Graph, InputNode, Origin
@@ -21,7 +21,8 @@ from taskmap.ir.nodes import Dim, Expr, Var
 from taskmap.onnx.symbolic import Guard
 from taskmap.onnx.values import Lookup, placeholders
 
-Run = Callable[[list[Any]], list[torch.Tensor]]
+Array = NDArray[Any]
+Run = Callable[[list[Any]], list[Array]]
 Shapes = list[tuple[Dim, ...]]
 
 
@@ -60,7 +61,7 @@ class Segment:
     shapes: Shapes | None = None
     forms: dict[Var, Expr] = field(default_factory=dict)
 
-    def results(self, tensors: list[torch.Tensor], sizes: tuple[int, ...]) -> list[torch.Tensor]:
+    def results(self, tensors: list[Array], sizes: tuple[int, ...]) -> list[Array]:
         """The results of the graph."""
         if self.run is None:
             return []
@@ -98,17 +99,17 @@ class Point:
     general: dict[Any, list[Segment]] = field(default_factory=dict)
     refusals: list[Refusal] = field(default_factory=list)
 
-    def values(self, tensors: Sequence[torch.Tensor]) -> Any:
+    def values(self, tensors: Sequence[Array]) -> Any:
         """The deciding values, as part of a key."""
         if not self.valued:
             return None
-        return tuple((tensors[i].shape, from_torch(tensors[i]).tobytes()) for i in sorted(self.valued))
+        return tuple((tensors[i].shape, tensors[i].tobytes()) for i in sorted(self.valued))
 
-    def key(self, tensors: Sequence[torch.Tensor], sizes: tuple[int, ...]) -> Any:
+    def key(self, tensors: Sequence[Array], sizes: tuple[int, ...]) -> Any:
         """The key of a graph for static sizes."""
         return sizes, tuple(t.shape for t in tensors), self.values(tensors)
 
-    def inputs(self, tensors: Sequence[torch.Tensor], shapes: Shapes) -> tuple[list[InputNode], dict[Tensor, Tensor]]:
+    def inputs(self, tensors: Sequence[Array], shapes: Shapes) -> tuple[list[InputNode], dict[Tensor, Tensor]]:
         """The inputs of a graph from here, and the stand-ins for the live tensors; those that decide are
         known."""
         inputs: list[InputNode] = []
@@ -118,7 +119,7 @@ class Point:
             node = input_node(i, shape, placeholder.elem, names.get(placeholder, ""))
             inputs.append(node)
             if i in self.valued or any(static_size(n) == 0 for n in shape):
-                known = np.array(from_held(from_torch(tensor), placeholder.elem))
+                known = np.array(from_held(tensor, placeholder.elem))
                 fresh[placeholder] = Tensor(placeholder.elem, tuple(known.shape), known=known)
             else:
                 fresh[placeholder] = Tensor(placeholder.elem, shape, made=node)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
+from numpy.typing import NDArray
 
 from taskmap.graph.importers.onnx.read.assumptions import Assumptions, Check, SizeDecidesError
 from taskmap.graph.importers.onnx.read.call import HostStep
@@ -42,6 +42,7 @@ from taskmap.onnx.values import Given, Lookup, arrays, flatten, given, placehold
 from taskmap.util.gc_pause import collector_paused
 from taskmap.util.progress import waiting
 
+Array = NDArray[Any]
 Engine = Callable[[Graph], Run]
 """A function from a graph to a function that runs it."""
 SMALL = 4096
@@ -103,7 +104,7 @@ class OnnxProgram:
                 return [segment.lookup.value(v, tensors, results) for v in segment.finished]
             point, tensors, sizes = self._next(segment, tensors, results, sizes)
 
-    def beginning(self, values: Sequence[Any]) -> tuple[Segment, list[torch.Tensor], tuple[int, ...]]:
+    def beginning(self, values: Sequence[Any]) -> tuple[Segment, list[Array], tuple[int, ...]]:
         """The first graph for inputs like these, their tensors, and their sizes."""
         point, tensors, sizes = self._start(values)
         return self.segment(point, tensors, sizes), tensors, sizes
@@ -112,7 +113,7 @@ class OnnxProgram:
         """The inputs, in order, whose values decide which graph is the first."""
         return tuple(sorted(self._start(values)[0].valued))
 
-    def _start(self, values: Sequence[Any]) -> tuple[Point, list[torch.Tensor], tuple[int, ...]]:
+    def _start(self, values: Sequence[Any]) -> tuple[Point, list[Array], tuple[int, ...]]:
         flat: list[Given] = []
         structure = tuple(flatten(v, flat) for v in values)
         if structure not in self.roots:
@@ -140,8 +141,8 @@ class OnnxProgram:
         return found if found is not None and found.finished is not None else None
 
     def _next(
-        self, segment: Segment, tensors: list[torch.Tensor], results: list[torch.Tensor], sizes: tuple[int, ...]
-    ) -> tuple[Point, list[torch.Tensor], tuple[int, ...]]:
+        self, segment: Segment, tensors: list[Array], results: list[Array], sizes: tuple[int, ...]
+    ) -> tuple[Point, list[Array], tuple[int, ...]]:
         kept = [segment.lookup.value(t, tensors, results).tensor for t in segment.live]
         if segment.step is None:
             return segment.following[None], kept, sizes if segment.shapes is not None else ()
@@ -158,7 +159,7 @@ class OnnxProgram:
             segment.following[key] = _after_open(segment, structure, new)
         return segment.following[key], [*kept, *new], (*sizes, *(n for t in new for n in t.shape))
 
-    def _host(self, segment: Segment, tensors: list[torch.Tensor], results: list[torch.Tensor]) -> list[Any]:
+    def _host(self, segment: Segment, tensors: list[Array], results: list[Array]) -> list[Any]:
         def value(v: Value | None) -> Any:
             return segment.lookup.value(v, tensors, results)
 
@@ -216,7 +217,7 @@ class OnnxProgram:
 
     # Making graphs.
 
-    def segment(self, point: Point, tensors: Sequence[torch.Tensor], sizes: tuple[int, ...]) -> Segment:
+    def segment(self, point: Point, tensors: Sequence[Array], sizes: tuple[int, ...]) -> Segment:
         """The graph that begins at ``point``: one that is also valid for these sizes, else one for them alone."""
         if point.shapes is not None:
             general = self._general(point, tensors, sizes)
@@ -236,7 +237,7 @@ class OnnxProgram:
             point.segments.clear()
 
     @collector_paused()
-    def _build(self, point: Point, tensors: Sequence[torch.Tensor], sizes: tuple[int, ...]) -> Segment | None:
+    def _build(self, point: Point, tensors: Sequence[Array], sizes: tuple[int, ...]) -> Segment | None:
         """A new graph for static sizes; None when more tensors turn out to decide by their values; these are
         recorded."""
         known: dict[Var, Expr] = {v: const(n, v.dtype) for v, n in zip(point.order, sizes, strict=True)}
@@ -250,7 +251,7 @@ class OnnxProgram:
             return None
         return self._cut(frames, outcome, inputs)
 
-    def _general(self, point: Point, tensors: Sequence[torch.Tensor], sizes: tuple[int, ...]) -> Segment | None:
+    def _general(self, point: Point, tensors: Sequence[Array], sizes: tuple[int, ...]) -> Segment | None:
         """A graph for many sizes, including these; None if there is none."""
         values = point.values(tensors)
         for found in point.general.get(values, ()):
@@ -282,7 +283,7 @@ class OnnxProgram:
 
     @collector_paused()
     def _open(
-        self, point: Point, tensors: Sequence[torch.Tensor], sizes: tuple[int, ...], fixed: dict[Var, int]
+        self, point: Point, tensors: Sequence[Array], sizes: tuple[int, ...], fixed: dict[Var, int]
     ) -> Segment | Refusal | None:
         """A graph for all sizes that its guard allows, except the ``fixed`` ones. None as in _build."""
         assert point.shapes is not None
@@ -461,7 +462,7 @@ def _wanted(frames: list[Scope], outcome: Finished | Stopped, is_open: bool) -> 
     return [*_live(frames, outcome, is_open), *step_tensors(outcome.step)]
 
 
-def _after_open(segment: Segment, structure: Any, made: Sequence[torch.Tensor]) -> Point:
+def _after_open(segment: Segment, structure: Any, made: Sequence[Array]) -> Point:
     """As ``after``, for all sizes: the sizes of host results are new ones."""
     point = after(segment, structure)
     assert segment.guard is not None
@@ -478,15 +479,19 @@ def _after_open(segment: Segment, structure: Any, made: Sequence[torch.Tensor]) 
     return point
 
 
-def _note_values(point: Point, outcome: Stopped, inputs: list[InputNode], tensors: Sequence[torch.Tensor]) -> bool:
+def _note_values(point: Point, outcome: Stopped, inputs: list[InputNode], tensors: Sequence[Array]) -> bool:
     """True if the needed values follow from the values of small inputs, which are recorded."""
     sources = {n for t in outcome.needs for n in depends_on(t.node())}
     places = {i for i, n in enumerate(inputs) if n in sources}
-    if not places or any(tensors[i].numel() > SMALL or i in point.valued for i in places):
+    if not places or any(tensors[i].size > SMALL or i in point.valued for i in places):
         return False
     # A float in the model's data is used for computing, unless its own value is asked for.
     direct = {t.node() for t in outcome.needs}
-    if any(tensors[i].is_floating_point() and inputs[i] not in direct and tensors[i].numel() > 16 for i in places):
+    if any(_is_float(tensors[i]) and inputs[i] not in direct and tensors[i].size > 16 for i in places):
         return False
     point.valued |= places
     return True
+
+
+def _is_float(x: Array) -> bool:
+    return x.dtype.kind not in "biu"

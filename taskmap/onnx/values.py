@@ -1,4 +1,4 @@
-"""Inputs and outputs of an ONNX program: arrays, lists of them, None; and their flat form, a list of tensors."""
+"""Inputs and outputs of an ONNX program: arrays, lists of them, None; and their flat form, a list of arrays."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import torch
+from numpy.typing import NDArray
 
-from taskmap.graph.importers.onnx.read.elements import from_held, from_torch, to_held, to_torch
+from taskmap.graph.importers.onnx.read.elements import dense, from_held, to_held
 from taskmap.graph.importers.onnx.read.values import (
     OptionalValue,
     PresentedValue,
@@ -18,6 +18,7 @@ from taskmap.graph.importers.onnx.read.values import (
     of_array,
 )
 
+Array = NDArray[Any]
 Structure = Any
 """A hashable description of a value without its contents: an element type, nested tuples, None."""
 
@@ -27,7 +28,7 @@ class Given:
 
     __slots__ = ("elem", "tensor")
 
-    def __init__(self, elem: int, tensor: torch.Tensor) -> None:
+    def __init__(self, elem: int, tensor: Array) -> None:
         self.elem = elem
         self.tensor = tensor
 
@@ -39,7 +40,7 @@ def given(array: Any, elem: int) -> Any:
     if isinstance(array, (list, tuple)):
         return [given(item, elem) for item in array]
     array = np.asarray(array)
-    return Given(elem, to_torch(to_held(array, elem)).reshape(array.shape))
+    return Given(elem, dense(to_held(array, elem)))
 
 
 def flatten(value: Any, into: list[Given]) -> Structure:
@@ -70,7 +71,7 @@ class Lookup:
     def __init__(self, places: Mapping[Tensor, tuple[str, int]]) -> None:
         self.places = places
 
-    def value(self, value: Value | None, inputs: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> Any:
+    def value(self, value: Value | None, inputs: Sequence[Array], results: Sequence[Array]) -> Any:
         """``value`` with run-time tensors: Given, list or None."""
         if value is None:
             return None
@@ -83,14 +84,14 @@ class Lookup:
         kind, place = self.places.get(value, ("known", 0))
         if kind == "known":
             assert value.known is not None
-            return Given(value.elem, to_torch(to_held(np.array(value.known), value.elem)).reshape(value.known.shape))
+            return Given(value.elem, dense(to_held(np.array(value.known), value.elem)))
         return Given(value.elem, inputs[place] if kind == "input" else results[place])
 
 
 def arrays(value: Any) -> Any:
     """A run-time value as arrays of the ONNX element types."""
     if isinstance(value, Given):
-        return from_held(from_torch(value.tensor), value.elem)
+        return from_held(value.tensor, value.elem)
     if isinstance(value, list):
         return [arrays(v) for v in value]
     return value

@@ -12,7 +12,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from taskmap.backend.program.executable import TimedRun
-from taskmap.compile.frozen import FrozenGraph
+from taskmap.calls.prepared import PreparedGraph
 from taskmap.compile.session import Compilation, Fallback, Session, new_session
 from taskmap.ir.errors import InputError
 from taskmap.options import Options
@@ -21,7 +21,7 @@ from taskmap.report.kernels import with_kernels
 from taskmap.report.presentation import Report
 from taskmap.report.records import HostReport
 from taskmap.report.text import THESE_SIZES
-from taskmap.targets.devices import device_among
+from taskmap.targets.torch_devices import device_among
 from taskmap.torch_backend import compile_captured
 from taskmap.util.private_compile import private_compile, reachable, unchanged
 
@@ -140,7 +140,7 @@ def _compilations(record: Iterable[Compilation | Fallback]) -> list[Compilation]
 def _take_runs(compilation: Compilation) -> tuple[list[TimedRun], list[TimedRun]]:
     """The runs since the last call of this function, of the main and the prepare program."""
     call = compilation.call
-    parts = (call.main, call.prepare) if isinstance(call, FrozenGraph) else (call,)
+    parts = (call.main, call.prepare) if isinstance(call, PreparedGraph) else (call,)
     taken = [list(part.executable.runs) for part in parts]
     for part in parts:
         part.executable.runs.clear()

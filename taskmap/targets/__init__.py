@@ -5,7 +5,8 @@ Reading order:
     platform        the interface: Platform and ProgramBuilder
     source_record   kernel sources as JSON
     choose          the target of a compilation, from the options and this machine
-    devices         the device of a graph's tensors
+    devices         the device of a model's tensors
+    torch_devices   PyTorch's devices
     cpu             the CPU
     cpu_passes      its graph passes
     gpu_base        common to every target with CUDA C++ kernels
@@ -15,7 +16,7 @@ Reading order:
     torch_capturer  CUDA graphs recorded by PyTorch
     streams         a GPU's streams, and captures of CUDA graphs
     on_gpu          PyTorch's current device, and its out-of-memory errors
-    torch_threads   the number of threads that PyTorch uses
+    threads         the number of threads of a call
 
 It imports `ir`, `graph`, `schedules` and `backend`, and of taskmap `options`, `trust` and `util`.
 """

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import torch
-
 from taskmap.backend.cpu.codegen import generate
 from taskmap.backend.cpu.compile import KernelCompiler
 from taskmap.backend.cpu.toolchain import Toolchain
@@ -24,8 +22,9 @@ from taskmap.ir.target import CpuTarget
 from taskmap.options import Options
 from taskmap.targets.choose import host_target
 from taskmap.targets.cpu_passes import cpu_passes
-from taskmap.targets.devices import CPU
+from taskmap.targets.devices import CPU, Device
 from taskmap.targets.platform import LoadedPrograms, ProgramBuilder, Programs, Show
+from taskmap.targets.threads import planned_threads
 from taskmap.trust.compiler import trusted_toolchain
 from taskmap.util.dump import Dump
 from taskmap.util.metrics import COUNTERS
@@ -39,7 +38,7 @@ class CpuPlatform:
     target: CpuTarget
     toolchain: Toolchain
     store: KernelStore
-    device: torch.device = CPU
+    device: Device = CPU
     suffix: str = ".c"
     alignment: int | None = None
 
@@ -96,4 +95,4 @@ def cpu_platform(options: Options) -> CpuPlatform:
     """This machine's CPU. Raises CompilerNotFoundError, UnsupportedError and KernelStoreError."""
     toolchain = trusted_toolchain(isa=options.code_isa, fast_math=options.fast_math, cache_dir=options.cache_dir)
     store = KernelStore(None if options.cache_dir is None else Path(options.cache_dir))
-    return CpuPlatform(options, host_target(options, torch.get_num_threads()), toolchain, store)
+    return CpuPlatform(options, host_target(options, planned_threads()), toolchain, store)

@@ -1,33 +1,39 @@
-"""The device of a captured graph's tensors, which decides the target."""
+"""The device of a model's tensors, which decides the target. Without PyTorch, which only GPUs need."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Protocol
 
-import torch
-
-from taskmap.ir.errors import InputError, NoDeviceError
+from taskmap.ir.errors import InputError
 from taskmap.options import Options
 
-CPU = torch.device("cpu")
+
+class Device(Protocol):
+    """A device, described as a torch.device does, which is one."""
+
+    @property
+    def type(self) -> str: ...
+
+    @property
+    def index(self) -> int | None: ...
 
 
-def device_of(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> torch.device:
-    """The device of a graph's tensors, with its index: that of the first tensor on a GPU, or else the CPU.
+@dataclass(frozen=True, slots=True)
+class Processor:
+    """The device of tensors in the memory of this machine's CPU."""
 
-    The graph's inputs decide; if it has none, the tensors that it makes.
-    """
-    tensors = [x for x in example_inputs if isinstance(x, torch.Tensor)]
-    return device_among(tensors or _values(gm))
+    type: str = "cpu"
+    index: int | None = None
 
-
-def device_among(values: Iterable[Any]) -> torch.device:
-    """The device of the first tensor on a GPU, or else the CPU."""
-    return next((x.device for x in values if isinstance(x, torch.Tensor) and x.device.type == "cuda"), CPU)
+    def __str__(self) -> str:
+        return self.type
 
 
-def chosen_target(options: Options, device: torch.device) -> str:
+CPU = Processor()
+
+
+def chosen_target(options: Options, device: Device) -> str:
     """The target of ``options``, or else of the device. Raises InputError when the tensors are elsewhere."""
     if options.target is None:
         return "cuda" if device.type == "cuda" else "cpu"
@@ -38,19 +44,3 @@ def chosen_target(options: Options, device: torch.device) -> str:
             hint=f"Move the model and its inputs: .to({wanted!r}), or leave the option 'target' out.",
         )
     return options.target
-
-
-def current_gpu() -> torch.device:
-    """The GPU that PyTorch works on now. Raises NoDeviceError."""
-    if not torch.cuda.is_available():
-        raise NoDeviceError(
-            "there is no GPU that PyTorch can use",
-            why=f"torch {torch.__version__} says that CUDA is not available.",
-            hint="Use the target 'cuda-sim', or install a PyTorch with CUDA, and a driver.",
-        )
-    return torch.device("cuda", torch.cuda.current_device())
-
-
-def _values(gm: torch.fx.GraphModule) -> Iterator[Any]:
-    for node in gm.graph.nodes:
-        yield node.meta.get("val", node.meta.get("example_value"))

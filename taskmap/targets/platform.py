@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import torch
-
 from taskmap.backend.compile_pool import CompilePool
 from taskmap.backend.cuda.resources import Resources
 from taskmap.backend.program.executable import TimedRun
@@ -21,6 +19,7 @@ from taskmap.graph.passes import GraphPass
 from taskmap.ir.errors import TaskmapError
 from taskmap.ir.nodes import Kernel
 from taskmap.ir.target import Target
+from taskmap.targets.devices import Device
 from taskmap.targets.source_record import Source as Source
 from taskmap.util.dump import Dump
 
@@ -104,7 +103,7 @@ class Platform(Protocol):
     def target(self) -> Target: ...
 
     @property
-    def device(self) -> torch.device: ...
+    def device(self) -> Device: ...
 
     @property
     def suffix(self) -> str: ...

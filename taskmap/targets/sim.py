@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-
-import torch
+from typing import TYPE_CHECKING
 
 from taskmap.backend.counters import Counters
 from taskmap.backend.cuda.compile import SUFFIX, compile_cuda
@@ -18,14 +17,21 @@ from taskmap.backend.sim.launch import SimLauncher
 from taskmap.backend.store.objects import KernelStore
 from taskmap.ir.errors import CompilerNotFoundError, UnsupportedError
 from taskmap.ir.target import GpuTarget
+from taskmap.ir.util.lazy import lazily
 from taskmap.options import Options
 from taskmap.targets.choose import simulated_target
-from taskmap.targets.devices import CPU
+from taskmap.targets.devices import CPU, Device
 from taskmap.targets.gpu_base import GpuCode
 from taskmap.targets.platform import LoadedPrograms, ProgramBuilder, Programs, Show
-from taskmap.targets.precision import with_precision
+from taskmap.targets.threads import planned_threads
 from taskmap.util.dump import Dump
 from taskmap.util.metrics import COUNTERS
+
+# It needs PyTorch, which only GPUs follow.
+if TYPE_CHECKING:
+    from taskmap.targets.precision import with_precision as _with_precision
+else:
+    _with_precision = lazily("taskmap.targets.precision", "with_precision")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +41,7 @@ class SimPlatform(GpuCode):
     options: Options
     target: GpuTarget
     store: KernelStore
-    device: torch.device = CPU
+    device: Device = CPU
 
     def capturer(self) -> None:
         """None: there is no launch queue to record."""
@@ -56,7 +62,7 @@ class SimBuilder(ProgramBuilder):
         """The programs with their kernels loaded."""
         kernels = self.compiler.finish((), show)
         options = self.platform.options
-        workers = options.threads or torch.get_num_threads()
+        workers = options.threads or planned_threads()
         executables = {
             program: Executable(program, places, SimLauncher(program, kernels, workers), single=options.profile)
             for program, places in programs.items()
@@ -80,4 +86,4 @@ class SimBuilder(ProgramBuilder):
 def sim_platform(options: Options) -> SimPlatform:
     """The simulator. Raises CompilerNotFoundError when a kernel is built without a C++ compiler."""
     store = KernelStore(None if options.cache_dir is None else Path(options.cache_dir))
-    return SimPlatform(options, with_precision(simulated_target(options), options), store)
+    return SimPlatform(options, _with_precision(simulated_target(options), options), store)

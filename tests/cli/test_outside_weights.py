@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-import torch
 from onnx import TensorProto, helper, numpy_helper
 
 import taskmap
@@ -128,11 +127,11 @@ def test_memory_that_the_process_changed_is_held(tmp_path: Path, capsys: Capture
     files = kept_models.stamps([file])
     assert files is not None
     mapped = np.memmap(file, np.float32, "c", offset=4096, shape=(1024,))
-    tensor = torch.from_numpy(mapped)
+    tensor = np.asarray(mapped)
     float(tensor.sum())
     assert OutsideWeights(files, None).place_of(tensor[3:]) == Outside(str(file), 4096 + 12)
     assert OutsideWeights({}, None).place_of(tensor) is None
-    assert OutsideWeights(files, None).place_of(tensor.clone()) is None
+    assert OutsideWeights(files, None).place_of(tensor.copy()) is None
     tensor[5] = 1.0
     assert OutsideWeights(files, None).place_of(tensor) is None
 

@@ -6,16 +6,20 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
+import ml_dtypes
+import numpy as np
 import onnx
 import pytest
 import torch
 from onnx import TensorProto, helper
 
 from taskmap.errors import NoDeviceError
-from taskmap.onnx import engines as onnx_engines
+from taskmap.graph.extern import Slot
+from taskmap.onnx import gpu_engine
+from taskmap.onnx.engines import compiled_by
+from taskmap.onnx.gpu_engine import from_torch, to_torch
 from taskmap.onnx.model import load_model
 from taskmap.options import Options
-from taskmap.targets.devices import CPU
 
 GPU = torch.device("cuda", 1)
 
@@ -25,36 +29,55 @@ class There:
     """A tensor placed on a device."""
 
     device: torch.device
+    array: Any = None
 
     def to(self, device: torch.device) -> There:
-        return There(device)
+        return There(device, self.array)
 
 
 def test_tensors_go_to_the_device_and_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrays become tensors there, and results arrays; an operator of the host takes and gives arrays."""
     seen: list[torch.device] = []
     checked: list[bool] = []
+    hosts: list[Any] = []
+    monkeypatch.setattr(gpu_engine, "to_torch", lambda array: There(torch.device("cpu"), array))
+    monkeypatch.setattr(gpu_engine, "from_torch", lambda there: there.array)
 
     def call(tensors: list[Any]) -> list[There]:
         seen.extend(t.device for t in tensors)
-        return [There(GPU)]
+        return [There(GPU, tensors[0].array + 1)]
 
-    def compiled(graph: Any, session: Any, *, constant: Any, **_: Any) -> Any:
-        value = torch.empty(3, device="meta")
-        monkeypatch.setattr(torch.Tensor, "to", lambda tensor, device: There(device))
-        seen.append(constant(SimpleNamespace(value=value)).device)
-        monkeypatch.undo()
+    def compiled(graph: Any, session: Any, *, constant: Any, extern_function: Any, **_: Any) -> Any:
+        seen.append(constant(SimpleNamespace(value=np.zeros(3))).device)
+        hosts.append(extern_function(node))
         call.executable = SimpleNamespace(check=lambda: checked.append(True))  # type: ignore[attr-defined]
         return SimpleNamespace(call=call)
 
-    monkeypatch.setattr(onnx_engines, "compile_graph", compiled)
+    monkeypatch.setattr(gpu_engine, "compile_graph", compiled)
     session: Any = SimpleNamespace(platform=SimpleNamespace(device=GPU), options=Options())
     graph: Any = SimpleNamespace(inputs=[None, None], outputs=[None], dims={})
-    run = onnx_engines.compiled_by(session)(graph)
-    given: Any = [There(CPU), There(CPU)]
-    (result,) = run(given)
+    node: Any = SimpleNamespace(target=np.negative, args=(Slot(0),), kwargs={})
+    run = compiled_by(session)(graph)
+    given = np.ones(2, np.float32)
+    (result,) = run([given, given])
     assert seen == [GPU, GPU, GPU]
-    assert result.device == CPU
+    assert isinstance(result, np.ndarray)
+    assert result.tolist() == [2, 2]
     assert checked == [True]  # once the results are here
+    made = hosts[0]([There(GPU, given)], ())
+    assert (made.device, made.array.tolist()) == (GPU, [-1, -1])
+
+
+@pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float16, np.bool_, np.int64])
+@pytest.mark.parametrize("shape", [(), (2, 3), (0, 3)])
+def test_arrays_become_tensors_and_back(dtype: Any, shape: tuple[int, ...]) -> None:
+    array = np.full(shape, 1, dtype)
+    array.flags.writeable = False
+    tensor = to_torch(array)
+    assert tuple(tensor.shape) == shape
+    back = from_torch(tensor)
+    assert back.dtype == array.dtype
+    np.testing.assert_array_equal(back, array)
 
 
 def test_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,8 @@ import time
 from typing import TYPE_CHECKING
 
 from taskmap.archive.kept_chain import KeptModel
-from taskmap.archive.load import ArchivedModel, load, numpy_dtype
+from taskmap.archive.load import ArchivedModel, load
+from taskmap.backend.program.arrays import numpy_dtype
 from taskmap.cli.output import print_json
 from taskmap.cli.run.compare import Comparison, compare, other_outputs
 from taskmap.cli.run.facts import facts_of, graph_count, graph_facts, print_facts, save, saying_assumed, timed

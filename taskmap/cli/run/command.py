@@ -21,8 +21,8 @@ from taskmap.ir.util.lazy import lazily
 from taskmap.onnx.kept_models import Request, candidates
 from taskmap.options import TARGETS
 
-# An archive runs without torch and onnx.
-_run_onnx: Callable[..., int] = slowly("taskmap.cli.run.onnx", "run_model")
+# An archive runs without onnx.
+_run_onnx: Callable[..., int] = slowly("taskmap.cli.run.onnx", "run_model", "onnx")
 if TYPE_CHECKING:
     from taskmap.cli.run.archive import run_archive as _run_archive
 else:

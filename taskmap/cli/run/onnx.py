@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from onnx import ModelProto
 
 from taskmap.archive.keep_model import keep, run_files
 from taskmap.backend.program.executable import TimedRun
+from taskmap.calls.prepared import PreparedGraph
 from taskmap.cli.options import folder_of
 from taskmap.cli.output import plain, print_json
 from taskmap.cli.run.compare import Comparison, compare, other_outputs
@@ -32,7 +32,6 @@ from taskmap.cli.run.facts import (
 )
 from taskmap.cli.run.inputs import InputSpec, Wanted, inputs_for
 from taskmap.cli.targets import chosen
-from taskmap.compile.frozen import FrozenGraph
 from taskmap.compile.session import Compilation, Fallback
 from taskmap.graph.fusion.planning import Group
 from taskmap.graph.importers.onnx import Port
@@ -43,7 +42,7 @@ from taskmap.onnx.engines import by_definition
 from taskmap.onnx.kept_models import Request
 from taskmap.onnx.model import OnnxModel, load_model
 from taskmap.options import Options
-from taskmap.targets.torch_threads import torch_threads
+from taskmap.targets.threads import calls_on, planned_threads
 from taskmap.util.gc_pause import collector_frozen
 
 # The first result waits for the imports, and few runs are compared or profiled.
@@ -68,7 +67,7 @@ Array = NDArray[Any]
 def run_model(a: argparse.Namespace, request: Request | None = None) -> int:
     """Run the model given by the options; returns the exit status. The compiled model is kept for ``request``, if
     possible."""
-    with torch_threads(a.threads):
+    with calls_on(a.threads):
         return _run(a, request)
 
 
@@ -170,7 +169,7 @@ def _take(record: Sequence[Compilation | Fallback]) -> list[tuple[Compilation, l
     """The runs timed since the last call of this function, of the main and the prepare program."""
     found = []
     for c in (c for c in record if isinstance(c, Compilation)):
-        parts = (c.call.main, c.call.prepare) if isinstance(c.call, FrozenGraph) else (c.call,)
+        parts = (c.call.main, c.call.prepare) if isinstance(c.call, PreparedGraph) else (c.call,)
         taken = [list(part.executable.runs) for part in parts]
         for part in parts:
             part.executable.runs.clear()
@@ -185,7 +184,7 @@ def _report(model: OnnxModel, record: Sequence[Compilation | Fallback], runs: in
         write_trace(trace, _trace(taken))
     recorded = [_Recorded(c, tuple(main), tuple(prepare), len(main) / runs) for c, main, prepare in taken]
     target = "cpu" if model.session is None else str(model.session.target)
-    report = _account(recorded, target, torch.get_num_threads(), runs)
+    report = _account(recorded, target, planned_threads(), runs)
     return report if model.session is None else _with_kernels(report, recorded, model.session)
 
 

@@ -21,7 +21,7 @@ from taskmap.tuning.database import Database
 from taskmap.tuning.here import database_path
 
 # Tuning an operator needs neither torch nor onnx, and most machines have no GPU.
-_tune_onnx: Callable[[argparse.Namespace], int] = slowly("taskmap.cli.tune.onnx", "tune_model")
+_tune_onnx: Callable[[argparse.Namespace], int] = slowly("taskmap.cli.tune.onnx", "tune_model", "onnx")
 _tune_function: Callable[[argparse.Namespace], int] = slowly("taskmap.cli.tune.function", "tune_function")
 if TYPE_CHECKING:
     from taskmap.cli.tune.estimate import estimate as _estimate

@@ -13,7 +13,7 @@ from taskmap.cli.tune.session import report_model
 from taskmap.ir.errors import InputError
 from taskmap.onnx.model import load_model
 from taskmap.options import Options
-from taskmap.targets.torch_threads import torch_threads
+from taskmap.targets.threads import calls_on
 
 
 def tune_model(a: argparse.Namespace) -> int:
@@ -24,7 +24,7 @@ def tune_model(a: argparse.Namespace) -> int:
             why="its times are not a GPU's.",
             hint="taskmap tune matmul --target cuda-sim orders the configurations of an operator by estimates.",
         )
-    with torch_threads(a.threads):
+    with calls_on(a.threads):
         target, gpu = chosen(a.target, a.gpu)
         options = Options(
             target=target, gpu=gpu, isa=a.isa, threads=a.threads, tune_seconds=a.seconds, cache_dir=folder_of(a)

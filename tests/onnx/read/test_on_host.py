@@ -9,7 +9,8 @@ import onnx
 import torch
 from onnx import helper
 
-from taskmap.onnx.engines import by_definition, results_on
+from taskmap.onnx.engines import by_definition
+from taskmap.onnx.gpu_engine import on_host
 from taskmap.onnx.model import load_model
 from taskmap.options import Options
 from taskmap.report.explain import explain_onnx
@@ -66,13 +67,15 @@ def test_a_report_names_the_node_that_prevents_one_graph_for_all_sizes() -> None
 
 def test_results_go_to_the_device() -> None:
     x = torch.ones(2)
-    alone = results_on(torch.device("meta"), lambda tensors, values: tensors[0])([x], [])
+    alone = on_host(torch.device("meta"), lambda arrays, values: np.negative(arrays[0]))([x], [])
     assert isinstance(alone, torch.Tensor)
     assert alone.device.type == "meta"
-    several = results_on(torch.device("meta"), lambda tensors, values: [*tensors, *tensors])([x], [])
+    several = on_host(torch.device("meta"), lambda arrays, values: [*arrays, *arrays])([x], [])
     assert isinstance(several, list)
     assert [t.device.type for t in several] == ["meta", "meta"]
-    assert results_on(torch.device("cpu"), lambda tensors, values: tensors[0])([x], []) is x
+    here = on_host(torch.device("cpu"), lambda arrays, values: np.negative(arrays[0]))([x], [])
+    assert isinstance(here, torch.Tensor)
+    assert here.tolist() == [-1, -1]
 
 
 def test_loops_are_reported() -> None:

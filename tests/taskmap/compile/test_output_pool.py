@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch._C._dynamo.eval_frame import set_eval_frame
 
-import taskmap.compile.output_pool
+import taskmap.calls.memory
 from taskmap.compile.output_pool import KeptOutputs
 
 SHAPE, STRIDES = (1024, 512), (512, 1)
@@ -22,7 +22,7 @@ SHAPE, STRIDES = (1024, 512), (512, 1)
 @pytest.fixture(autouse=True)
 def nothing_kept_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit counts the memory kept by all graphs of a process, including earlier tests'."""
-    monkeypatch.setattr(taskmap.compile.output_pool, "_ALL", {})
+    monkeypatch.setattr(taskmap.calls.memory, "_ALL", {})
 
 
 def take(pool: KeptOutputs, shape: tuple[int, ...] = SHAPE, strides: tuple[int, ...] = STRIDES) -> Tensor:
@@ -138,7 +138,7 @@ def test_memory_shared_with_another_process_or_resized_is_not_used_again() -> No
 
 
 def test_what_is_kept_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(taskmap.compile.output_pool, "MOST", 5 << 20)
+    monkeypatch.setattr(taskmap.calls.memory, "MOST", 5 << 20)
     pool = KeptOutputs()
     kept = [pool.take(slot, SHAPE, STRIDES, torch.float32) for slot in range(4)]
     assert pool.bytes == 2 * 1024 * 512 * 4

@@ -106,4 +106,4 @@ def test_commands_say_that_they_load_and_read(monkeypatch: pytest.MonkeyPatch, t
     assert main(["run", str(model), "--json", "--fresh"]) == 0
     assert not waits
     assert main(["run", str(model), "--fresh"]) == 0
-    assert waits == ["loading PyTorch and onnx", "reading the model", "reading the model's nodes"]
+    assert waits == ["loading onnx", "reading the model", "reading the model's nodes"]

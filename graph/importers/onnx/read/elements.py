@@ -1,4 +1,4 @@
-"""ONNX element types: the taskmap type that holds each, and conversions between arrays and tensors.
+"""ONNX element types: the taskmap type that holds each, and conversions of arrays to and from it.
 
 Types that taskmap lacks are held in wider ones: uint16 in i32, uint32 in i64, integers of four and two bits in eight,
 floats of eight and four bits in f32. uint64 is held in i64 bit by bit, a string as its number in i64 (``strings``). No
@@ -12,12 +12,10 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
 from taskmap.graph.importers.onnx.strings import STRINGS
-from taskmap.graph.importers.torch.types import torch_dtype
 from taskmap.ir.errors import ImportGraphError, UnsupportedError
 from taskmap.ir.types import DType, bf16, boolean, f16, f32, f64, i8, i16, i32, i64, u8
 
@@ -140,25 +138,26 @@ _HELD_NUMPY: dict[str, Any] = {
 }
 
 
-def to_torch(array: Array) -> torch.Tensor:
-    """A tensor that shares the memory of ``array`` if possible, else a copy of it."""
-    if not array.flags.c_contiguous or not array.flags.writeable or not array.dtype.isnative:
-        array = np.array(array, dtype=array.dtype.newbyteorder("="), order="C")
-    if array.dtype == ml_dtypes.bfloat16:
-        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
-    return torch.from_numpy(array)
+def dense(array: Array) -> Array:
+    """``array`` in C order, in native byte order and aligned: itself if possible, else a copy."""
+    if array.flags.c_contiguous and array.flags.aligned and array.dtype.isnative:
+        return array
+    return np.array(array, dtype=array.dtype.newbyteorder("="), order="C")
 
 
-def from_torch(tensor: torch.Tensor) -> Array:
-    """An array that shares the memory of ``tensor``, or of its copy on the CPU."""
-    tensor = tensor.detach().cpu()
-    if tensor.dtype == torch.bfloat16:
-        return np.asarray(tensor.contiguous().view(torch.int16).numpy().view(ml_dtypes.bfloat16))
-    return np.asarray(tensor.resolve_neg().numpy())
+def held_form(value: Any, dtype: DType) -> Array:
+    """A value from ``graph.reference`` in the type that holds ``dtype``: bf16 in its own."""
+    array = np.asarray(value)
+    return array.astype(ml_dtypes.bfloat16) if dtype.name == "bf16" else array
 
 
-def empty(shape: tuple[int, ...], dtype: DType) -> torch.Tensor:
-    """A tensor of zeros. Raises ImportGraphError for sizes that no tensor can have."""
+def reference_form(array: Array) -> Array:
+    """The reverse of ``held_form``: bf16 in f32."""
+    return array.astype(np.float32) if array.dtype == ml_dtypes.bfloat16 else array
+
+
+def empty(shape: tuple[int, ...], dtype: DType) -> Array:
+    """An array of zeros. Raises ImportGraphError for sizes that no tensor can have."""
     if any(n > LARGEST_SIZE for n in shape):
         raise ImportGraphError(f"a tensor of shape {list(shape)}", why="no tensor can have such sizes.")
-    return torch.zeros(shape, dtype=torch_dtype(dtype))
+    return np.zeros(shape, _HELD_NUMPY[dtype.name])

@@ -5,16 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-import torch
+from numpy.typing import NDArray
 
 from taskmap.graph.extern import Slot
-from taskmap.graph.importers.onnx.read.elements import empty, from_torch, to_torch
+from taskmap.graph.importers.onnx.read.elements import dense, empty, held_form, reference_form
 from taskmap.graph.importers.onnx.read.values import is_empty
 from taskmap.graph.nodes import ConstantNode, ExternNode, InputNode, Node, topological
 from taskmap.ir.construct import static_size
 from taskmap.ir.interp.definitions import evaluate
 from taskmap.ir.lower.flatten import row_major_strides
+
+Array = NDArray[Any]
 
 
 class Empties:
@@ -42,7 +43,7 @@ def _visit(node: Node, inputs: tuple[Node, ...]) -> Node:
     shape = tuple(static_size(n) for n in node.shape)
     if is_empty(node.shape) and None not in shape and node.dtype.kind != "x":
         value = empty(tuple(n or 0 for n in shape), node.dtype)
-        return ConstantNode((), node.shape, node.dtype, value, strides=tuple(value.stride()))
+        return ConstantNode((), node.shape, node.dtype, value, strides=row_major_strides(value.shape))
     changed = any(a is not b for a, b in zip(inputs, node.inputs, strict=True))
     if node.is_compute and any(is_empty(n.shape) for n in inputs):
         return _interpreted(node, inputs)
@@ -54,12 +55,8 @@ def _interpreted(node: Node, inputs: tuple[Node, ...]) -> Node:
     define = node.define
     assert define is not None
 
-    def target(*tensors: torch.Tensor) -> torch.Tensor:
-        arrays: list[Any] = []
-        for t in tensors:
-            arrays.append(t.float().numpy() if t.dtype == torch.bfloat16 else from_torch(t))
-        value = to_torch(np.asarray(evaluate(define, arrays)))
-        return value.to(torch.bfloat16) if define.dtype.name == "bf16" else value
+    def target(*arrays: Array) -> Array:
+        return dense(held_form(evaluate(define, [reference_form(x) for x in arrays]), define.dtype))
 
     slots = tuple(Slot(i) for i in range(len(inputs)))
     call: tuple[Any, Any, dict[str, Any], str] = (target, slots, {}, "an input has no elements")

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
 from taskmap.graph.extern import call_extern
-from taskmap.graph.importers.onnx.read.elements import STRING, from_held, from_torch, to_torch
+from taskmap.graph.importers.onnx.read.elements import STRING, dense, from_held, held_form, reference_form
 from taskmap.graph.importers.onnx.read.values import Tensor
 from taskmap.graph.nodes import ConstantNode, ExternNode, InputNode, Node, SizeNode, topological
 from taskmap.graph.reference import node_value
@@ -66,7 +65,8 @@ class Folding:
     def value(self, node: Node) -> Array | None:
         """The value of ``node`` in the type that holds it, or None if it depends on inputs or is too large."""
         if isinstance(node, ConstantNode):
-            return from_torch(node.value)
+            found: Array = node.value
+            return found
         for n in topological([node], lambda n: n in self._open or n in self._closed):
             is_open = isinstance(n, (InputNode, SizeNode)) or not self._open.isdisjoint(n.inputs) or _of_sizes(n)
             (self._open if is_open else self._closed).add(n)
@@ -81,7 +81,7 @@ class Folding:
         for n in needed:
             if n not in self._values:
                 self._values[n] = node_value(n, [self._values[s] for s in n.inputs], {}, run_extern)
-        return held_form(np.asarray(self._values[node]), node)
+        return held_form(self._values[node], node.dtype)
 
 
 def _of_sizes(node: Node) -> bool:
@@ -102,26 +102,15 @@ def _size(node: Node) -> int | None:
     return count
 
 
-def held_form(value: Array, node: Node) -> Array:
-    """A value from ``graph.reference`` in the form that ``elements`` uses: bf16 in its own type."""
-    return value.astype(ml_dtypes.bfloat16) if node.dtype.name == "bf16" else value
-
-
 def run_extern(node: ExternNode, arguments: list[Any], size: Any) -> Any:
     """Runs a host operator, for ``graph.reference``."""
-    tensors = []
-    for source, value in zip(node.inputs, arguments, strict=True):
-        tensors.append(to_torch(np.array(held_form(np.asarray(value), source))))
+    arrays = [dense(held_form(value, source.dtype)) for source, value in zip(node.inputs, arguments, strict=True)]
 
     def number(e: Expr) -> int | float:
         found: int | float = size(e)
         return found
 
-    result = call_extern(node, tensors, number)
+    result = call_extern(node, arrays, number)
     if isinstance(result, (list, tuple)):
-        return [_reference_form(from_torch(t)) for t in result]
-    return _reference_form(from_torch(result))  # type: ignore[arg-type]  # host operators return tensors
-
-
-def _reference_form(value: Array) -> Array:
-    return value.astype(np.float32) if value.dtype == ml_dtypes.bfloat16 else value
+        return [reference_form(x) for x in result]
+    return reference_form(np.asarray(result))

@@ -6,21 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from taskmap.graph.extern import Slot
 from taskmap.graph.importers.onnx.read.assumptions import decides
 from taskmap.graph.importers.onnx.read.call import HostStep, OnnxCall
-from taskmap.graph.importers.onnx.read.elements import (
-    STRING,
-    empty,
-    from_held,
-    from_torch,
-    held_in,
-    to_held,
-    to_torch,
-)
+from taskmap.graph.importers.onnx.read.elements import STRING, dense, empty, from_held, held_in, to_held
 from taskmap.graph.importers.onnx.read.library import described
 from taskmap.graph.importers.onnx.read.values import Tensor, constant_node, is_empty, of_array
 from taskmap.graph.nodes import ExternNode, ItemNode, Node
@@ -57,13 +48,12 @@ def on_host(
         listed = made if isinstance(made, (list, tuple)) else [made]
         return [of_array(np.asarray(m), elem) for m, (elem, _) in zip(listed, outputs, strict=True)]
 
-    def target(*tensors: torch.Tensor) -> Any:
-        arrays = iter(from_held(from_torch(t), e) for t, e in zip(tensors, elems, strict=True))
+    def target(*held: Array) -> Any:
+        arrays = iter(from_held(x, e) for x, e in zip(held, elems, strict=True))
         result = guarded(call, function, [None if t is None else next(arrays) for t in given])
         listed = result if isinstance(result, (list, tuple)) else [result]
-        made = [to_torch(to_held(np.ascontiguousarray(r), elem)) for r, (elem, _) in zip(listed, outputs, strict=True)]
-        shaped = [m.reshape(np.shape(r)) for m, r in zip(made, listed, strict=True)]
-        return shaped[0] if len(outputs) == 1 else shaped
+        made = [dense(to_held(np.asarray(r), elem)) for r, (elem, _) in zip(listed, outputs, strict=True)]
+        return made[0] if len(outputs) == 1 else made
 
     nodes = tuple(t.node() for t in present)
     slots = tuple(Slot(i) for i in range(len(nodes)))
@@ -101,7 +91,7 @@ def guarded(call: OnnxCall, function: Callable[..., Any], arguments: Sequence[An
 def _tensor(elem: int, node: Node) -> Tensor:
     sizes = tuple(static_size(n) for n in node.shape)
     if is_empty(node.shape) and None not in sizes:
-        made = constant_node(from_held(from_torch(empty(tuple(n or 0 for n in sizes), node.dtype)), elem), elem)
+        made = constant_node(from_held(empty(tuple(n or 0 for n in sizes), node.dtype), elem), elem)
         return Tensor(elem, node.shape, made=made)
     return Tensor(elem, node.shape, made=node)
 

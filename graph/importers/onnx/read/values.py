@@ -10,13 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taskmap.graph.build import define
-from taskmap.graph.importers.onnx.read.elements import STRING, held_in, to_held, to_torch
+from taskmap.graph.importers.onnx.read.elements import STRING, dense, held_in, to_held
 from taskmap.graph.importers.onnx.read.ratios import Ratio
 from taskmap.graph.importers.onnx.strings import STRINGS
 from taskmap.graph.nodes import ConstantNode, Node
 from taskmap.graph.ops.pointwise import number
 from taskmap.ir.construct import eq, index, select, static_size
 from taskmap.ir.errors import UnsupportedError
+from taskmap.ir.lower.flatten import row_major_strides
 from taskmap.ir.nodes import Dim, Expr
 
 Array = NDArray[Any]
@@ -79,8 +80,8 @@ Value = Tensor | SequenceValue | OptionalValue | PresentedValue
 
 def constant_node(array: Array, elem: int) -> Node:
     """A constant of the graph."""
-    value = to_torch(STRINGS.numbers(array, keep=True) if elem == STRING else to_held(array, elem))
-    return ConstantNode((), tuple(value.shape), held_in(elem), value, strides=tuple(value.stride()))
+    value = dense(STRINGS.numbers(array, keep=True) if elem == STRING else to_held(array, elem))
+    return ConstantNode((), value.shape, held_in(elem), value, strides=row_major_strides(value.shape))
 
 
 def sizes_node(array: Array, elem: int) -> Node:
