@@ -7,7 +7,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from taskmap.compile.runtime import CompiledGraph
+from taskmap.calls.prepared import PreparedGraph
 from taskmap.compile.session import Compilation, Fallback, new_session
 from taskmap.graph.nodes import ExternNode
 from taskmap.options import Options
@@ -31,7 +31,7 @@ def test_a_recorded_compilation_tells_groups_kernels_and_times() -> None:
     assert len(main.origins) == len(main.program.steps)
     externs = [origin for origin in main.origins if isinstance(origin, ExternNode)]
     assert [node.reason for node in externs] == ["no taskmap operator"]
-    graph = seen.call if isinstance(seen.call, CompiledGraph) else seen.call.main
+    graph = seen.call.main if isinstance(seen.call, PreparedGraph) else seen.call
     executable = graph.executable
     assert len(executable.runs) == 2
     assert all(len(timed.seconds) == len(main.origins) for timed in executable.runs)
