@@ -14,7 +14,7 @@ from taskmap.options import Options
 from taskmap.targets.cuda import CudaPlatform, cuda_platform
 from taskmap.targets.on_gpu import on_gpu
 from taskmap.targets.sim import SimPlatform, sim_platform
-from taskmap.targets.torch_devices import current_gpu
+from taskmap.targets.torch_devices import current_gpu, torch_device
 from taskmap.util.dump import Dump
 
 
@@ -43,7 +43,7 @@ def load_kernel(
     executable = ready.executables[program]
 
     def run(addresses: Sequence[int], sizes: Sequence[int]) -> None:
-        with on_gpu(platform.device) if isinstance(platform, CudaPlatform) else nullcontext():
+        with on_gpu(torch_device(platform.device)) if platform.device.type == "cuda" else nullcontext():
             executable(array("q", addresses), sizes, array("q"))
 
     return run, ready.resources.get(source.symbol)

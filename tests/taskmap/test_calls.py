@@ -10,10 +10,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
+from onnx import helper
 
 import taskmap.calls.memory
 from taskmap.backend.program.arrays import address_of, element_strides, part_of
 from taskmap.calls.arrays import ConstantArrays, KeptArrays
+from taskmap.onnx.model import load_model
+from tests.onnx.models import FLOAT, convnet, model
 
 SHAPE, STRIDES, F32 = (1024, 512), (512, 1), np.dtype(np.float32)
 
@@ -103,3 +106,41 @@ def test_a_part_shows_the_memory_of_its_base(dtype: Any) -> None:
     assert not base.reshape(-1)[[1, 3, 5, 13, 15, 17]].any()
     inner = part_of(base.T, (2,), (1,), 2)
     np.testing.assert_array_equal(inner, base.reshape(-1)[2:4])
+
+
+def test_kernels_are_ranges_of_the_profiler() -> None:
+    proto, inputs = convnet()
+    compiled = load_model(proto)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiled:
+        (shown,) = compiled(inputs)
+    assert any(event.name.startswith("taskmap::") for event in profiled.events())
+    np.testing.assert_array_equal(shown, compiled(inputs)[0])
+
+
+def test_large_results_get_the_memory_of_earlier_ones() -> None:
+    """Through the model's own call, which a repeated one of small arrays passes by."""
+    node = helper.make_node("Neg", ["x"], ["y"])
+    compiled = load_model(model([node], {"x": (FLOAT, [1 << 19])}, ["y"]))
+    x = np.ones(1 << 19, np.float32)
+    (first,) = compiled(x)
+    address = address_of(first)
+    kept = first[:3]
+    del first
+    (second,) = compiled(2 * x)
+    assert address_of(second) != address
+    assert kept.tolist() == [-1, -1, -1]
+    address = address_of(second)
+    del second
+    assert address_of(compiled(3 * x)[0]) == address
+
+
+def test_inputs_may_be_read_only_and_are_never_results() -> None:
+    node = helper.make_node("Identity", ["x"], ["y"])
+    compiled = load_model(model([node], {"x": (FLOAT, [3])}, ["y"]))
+    x = np.arange(3, dtype=np.float32)
+    x.flags.writeable = False
+    for _ in range(3):
+        (y,) = compiled(x)
+        y += 1
+        assert y.tolist() == [1, 2, 3]
+    assert x.tolist() == [0, 1, 2]
