@@ -93,7 +93,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
     ),
     "taskmap.ir.decompose": (
         "barriers levels",
-        "spec",
+        "groups/ spec",
         "steps",
         "show views",
         "refusal",

@@ -16,6 +16,7 @@ In reading order:
     cores        loops that cores share, and their loops in vectors
     emit, copies, pipeline    its statements: of products, of copies, of copies fetched ahead
     blocks/      the tiles of blocks, the sums that workers share, and clusters
+    groups/      threads that reduce together, and the leaves of their sums
     specialize, roles/    warpgroups with different roles: one fetches, the others multiply
     stage_leaves    the elements of stages
     views        the place of an operand's part in its buffer

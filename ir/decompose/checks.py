@@ -305,10 +305,10 @@ def given_mapping(tree: Tree, by: TaskMapping, name: str, word: str, *, also_how
     return _whole_chunks(tree, by, shape, word)
 
 
-def mapping_of_leaf(tree: Tree, by: TaskMapping) -> None:
-    """A mapping divides the elements of a leaf into whole chunks."""
+def mapping_of_leaf(tree: Tree, by: TaskMapping, kinds: Sequence[str] = ("move", "compute")) -> None:
+    """A mapping divides the elements of a leaf, of one of these kinds, into whole chunks."""
     word, spec = "done(by)", tree.spec
-    if spec.kind not in ("move", "compute") or spec.level not in (Level.BLOCK, Level.WARPGROUP, Level.WARP):
+    if spec.kind not in kinds or spec.level not in (Level.BLOCK, Level.WARPGROUP, Level.WARP):
         why = "only threads share out the elements of copies and of element-wise work."
         raise refusal(word, tree, why, "Leave out by, or give it to the leaf of a Move or a Compute of a BLOCK.")
     held = [o.name for o in spec.operands if o.scope in HELD]

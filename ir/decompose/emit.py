@@ -35,6 +35,7 @@ from taskmap.ir.decompose.blocks.tiles import (
     warps_of,
     written_out,
 )
+from taskmap.ir.decompose.blocks.walks import fold_of, walk
 from taskmap.ir.decompose.copies import CopyEmitter, layout_of, strides_in_shared
 from taskmap.ir.decompose.cores import adds_one_by_one, shared_tiles, whole_or_part
 from taskmap.ir.decompose.levels import HELD, Level
@@ -110,6 +111,13 @@ class Emitter:
                 pipelined(self, n, ahead, views)
             else:
                 self.split(step, views, lambda inner, _: self.step(n + 1, inner))
+        elif isinstance(step, MoveStep) and fold_of(step.how.steps) is not None:
+            operand = step.before.operand(step.name)
+            assert operand is not None
+            assert isinstance(step.how.root, StageSpec)
+            there = views_of_part(step.how.root, operand.axes, views, views[POSITIONS])
+            self.fold(step.how.root, step.how.steps, there)
+            self.step(n + 1, views)
         elif isinstance(step, MoveStep):
             for line in views[step.name].lines_ahead() if step.name in views else ():
                 self.b.invoke(instruction_named("prefetch_line"), line)
@@ -126,10 +134,18 @@ class Emitter:
                     self.layouts[placed.buffer] = layout_of(step.how, views[step.name]) or 0
                 self.copies.copy(step, views[step.name], placed)
             self.step(n + 1, {**views, step.name: placed})
+        elif isinstance(step, AccumulateStep) and fold_of(self.tree.steps) is not None:
+            self.fold(step.after, self.tree.steps[n + 1 :], views)
         elif isinstance(step, AccumulateStep):
             self.accumulate(n, step, views)
         else:
             self.leaf(step, views)
+
+    def fold(self, spec: Spec, steps: Sequence[Step], views: Views) -> None:
+        """A sum whose elements are in no memory."""
+        for var, n in zip((THREAD, *BLOCKS), (self.threads, *self.grid.shape), strict=False):
+            self.ranges.bind(var, n)
+        walk(self.b, self.ranges, steps, views[POSITIONS], len(spec.tiled), spec.extents[-1][1])
 
     def mark(self, tree: Tree) -> None:
         """The next statements belong to a tree of a step."""

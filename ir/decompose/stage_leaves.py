@@ -15,8 +15,8 @@ from taskmap.ir.algebra.mapping import TaskMapping
 from taskmap.ir.analysis.simplify import Simplifier
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import as_expr, binary, cast, identity, index, load, static_size
-from taskmap.ir.decompose.blocks.thread_group import ThreadGroup
 from taskmap.ir.decompose.cores import elements, pieces
+from taskmap.ir.decompose.groups.thread_group import ThreadGroup
 from taskmap.ir.decompose.levels import Level
 from taskmap.ir.decompose.ownership import share_elements
 from taskmap.ir.decompose.refusal import refusal

@@ -79,7 +79,7 @@ class _Stage(StageSpec, Root):
         part = self._part(operand)
         for axis in part.extents[len(part.stage.axes) :]:
             whole, held = static_size(part.axis_size(axis[0])), static_size(axis[1])
-            if whole is None or held is None or held < whole:
+            if whole != held and (whole is None or held is None or held < whole):
                 why = f"{name} is a sum along {axis[0]}, of which only a part is here."
                 return why, f"Tile so that all of {axis[0]} belongs to one worker, with a size that is known."
         return "", ""

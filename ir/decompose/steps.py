@@ -15,6 +15,7 @@ from typing import Any
 
 from taskmap.ir.algebra.mapping import TaskMapping
 from taskmap.ir.construct import static_size
+from taskmap.ir.decompose.groups.fold import Fold
 from taskmap.ir.decompose.levels import Level
 from taskmap.ir.decompose.spec import Spec
 from taskmap.ir.expressions import Scope
@@ -176,17 +177,18 @@ class AccumulateStep(_Step):
 class DoneStep(_Step):
     """The end. by: the instruction that does the spec; None if lowering chooses it. mapping: of equal chunks of the
     result to workers, if given. lanes: the neighbours that a core's loop takes at a time; 0: no loop is asked for.
-    asynchronous: TMA copies from shared memory."""
+    asynchronous: TMA copies from shared memory. fold: the leaf of a sum whose elements are in no memory."""
 
     by: Instruction | None = None
     mapping: TaskMapping | None = None
     lanes: int = 0
     asynchronous: bool = False
+    fold: Fold | None = None
 
     def __str__(self) -> str:
         if self.by is not None and isinstance(self.by.spec, MicroKernelSpec):
             return f".done({self.by.spec.name})"
-        given = f"by={self.mapping}" if self.mapping else ""
+        given = f"{f'{self.fold}, ' if self.fold else ''}by={self.mapping}" if self.mapping else ""
         vectors = f".vectorize({self.lanes})" if self.lanes else ""
         vectors += ".asynchronous()" if self.asynchronous else ""
         return f".done({given}){vectors}{f'   {self.by.name}' if self.by else ''}"

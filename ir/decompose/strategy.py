@@ -18,6 +18,7 @@ from taskmap.ir.algebra.mapping import TaskMapping
 from taskmap.ir.construct import static_size
 from taskmap.ir.decompose import checks
 from taskmap.ir.decompose.cores import check_continued, check_parallel, check_vectors
+from taskmap.ir.decompose.groups.fold import Fold
 from taskmap.ir.decompose.leaves import leaf_of
 from taskmap.ir.decompose.levels import Level
 from taskmap.ir.decompose.micro.kernel import MicroKernel
@@ -164,7 +165,7 @@ class Primitives:
         """strategy(tree, ...): a part of a decomposition that has a name."""
         return strategy(self._tree(), *args, **options)
 
-    def done(self, leaf: MicroKernel | None = None, *, by: TaskMapping | None = None) -> Strategy:
+    def done(self, leaf: MicroKernel | Fold | None = None, *, by: TaskMapping | None = None) -> Strategy:
         """The spec is what one instruction does, or loops of instructions that lowering chooses; or ``leaf``, a
         micro-kernel (``micro_kernel``), performs it.
 
@@ -175,11 +176,15 @@ class Primitives:
 
         by: of a copy, or of element-wise work, a mapping whose tasks are equal chunks, on the threads of the level; a
         chunk's neighbours are one vector where all of them exist. The registers of moves before hold what it gives to
-        their threads, and the threads of a block combine the sums among them.
+        their threads, and the threads of a block combine the sums among them. Of a fold, the leaf of a sum, it gives
+        elements to threads; those that differ along the sum alone combine theirs.
         """
         tree = self._tree()
         word = "done()" if leaf is None else f"done({getattr(leaf, 'name', '...')})"
         checks.unfinished(tree, word)
+        if isinstance(leaf, Fold) and by is not None:
+            checks.mapping_of_leaf(tree, by, ("reduce",))
+            return tree._after(DoneStep(tree.spec, tree.spec, users_line("done"), None, by, fold=leaf))
         if by is not None and leaf is not None:
             why = "it is given both a micro-kernel and a mapping, and the micro-kernel divides the work."
             raise refusal(word, tree, why, "Give one of them.")

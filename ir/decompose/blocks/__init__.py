@@ -6,7 +6,7 @@ In reading order:
     tiles        the numbers of the tiles of threads
     threads      threads of the whole grid, without tiles of blocks
     sums         the sums that workers share
-    thread_group    threads that reduce together: lanes by shuffles, warps through shared memory
+    walks        the elements of a fold that a thread takes, part after part
     multicast    blocks of a cluster that fetch for each other
 
 May import: the steps, views and refusals of ``ir.decompose``.

@@ -1,10 +1,10 @@
 """Reductions along rows on a GPU, and element-wise work on the rows: softmax, norms, sums, extrema, losses.
 
     config      the distribution of rows over threads and blocks, and its choice
-    walk        the elements of a row that a thread owns, in vectors and chains
     partial     a reduction: what a thread has reduced so far
     kept        values that stay in registers from pass to pass
-    template    the passes along a row, and the kernel
+    passes      the passes along a row, as leaves of a strategy
+    template    the strategy of the passes, and the kernel
 
 Imports ``ir``, ``schedules.common`` and ``schedules.cuda.support``.
 """

@@ -28,6 +28,8 @@ _BLOCKS_PER_SM = 2
 """Blocks per multiprocessor if several share a row because there are few rows."""
 _LEAST_STEPS = 4
 """Vectors for each thread of a block that shares a row."""
+CHAIN = 512
+"""Vectors of a sum of floats that a thread adds one after another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,23 @@ class RowProblem:
     extents: Sequence[Dim]
     rows: Dim
 
+    def units(self, lanes: int) -> list[Dim]:
+        """The vectors along each of a row's merged axes."""
+        return [*self.extents[:-1], ceil_div(self.extents[-1], lanes)]
+
+    def steps(self, c: RowConfig) -> Dim:
+        """The vectors of a row that a thread takes."""
+        return ceil_div(ceil_div(product(self.units(c.lanes)), c.team), c.parts)
+
+    def length(self, c: RowConfig) -> Dim:
+        """The vectors that a thread group takes together."""
+        return product(self.units(c.lanes)) if c.parts == 1 else product([self.steps(c), c.team])
+
+    def is_long(self, c: RowConfig) -> bool:
+        """True if a thread walks, or may walk, more than a chain."""
+        steps = static_size(self.steps(c))
+        return not c.slots and (steps is None or steps > CHAIN)
+
     def choose(self, target: GpuTarget) -> RowConfig:
         """The default configuration; it holds the row in registers only if they suffice."""
         full, extents = self.frame.rows.full, self.extents
@@ -112,7 +131,7 @@ class RowProblem:
             lanes = vector_lanes(self.walks, self.axes, self.runs[-1], full.shape)
             while not fills(extents[-1], lanes) and lanes > 1:
                 lanes //= 2
-            found = row_config(self.rows, product([*extents[:-1], ceil_div(extents[-1], lanes)]), lanes, target)
+            found = row_config(self.rows, product(self.units(lanes)), lanes, target)
         parts = self._parts(found, target)
         if parts > 1:
             team = min(_WALKING_THREADS // (found.columns or 1), max(found.team, _LOOP_TEAM // (found.columns or 1)))

@@ -21,13 +21,21 @@ from taskmap.schedules.common.inline import Inliner, Reader
 from taskmap.schedules.common.positions import positions_in
 from taskmap.schedules.common.row_domain import RowDomain, reductions_of
 from taskmap.schedules.cuda.rows.config import RowConfig
-from taskmap.schedules.cuda.rows.walk import RowElement
+
+
+@dataclass(frozen=True, slots=True)
+class RowElement:
+    """The current element: its item, its position in the item's vector, and its position in the full tensor."""
+
+    unit: Expr
+    place: Expr
+    at: tuple[Expr, ...]
 
 
 @dataclass(slots=True)
 class KeptValues:
     """The values that the threads of a group hold of their row. level: for each stage, the pass that computes it. here:
-    the element that they are at."""
+    the element that they are at. in_later_pass: the first one has filled the registers of inputs."""
 
     b: Builder
     config: RowConfig
@@ -36,6 +44,7 @@ class KeptValues:
     level: Mapping[Buffer, int]
     held: dict[Buffer, Buffer] = field(default_factory=dict)
     here: RowElement | None = None
+    in_later_pass: bool = False
 
     @property
     def task(self) -> Task:
@@ -99,13 +108,12 @@ class KeptValues:
 
     # Inputs.
 
-    def first_inputs(self, values: Inliner) -> list[MemoryStep]:
+    def keep_inputs(self, values: Inliner) -> None:
         """Registers for inputs that the first pass and a later one read, each at one position; the first pass fills
         them where it reads."""
         frame, task = self.frame, self.task
         if not self.config.slots or not any(self.level.values()):
-            return []
-        kept = []
+            return
         first = frame.walks(self.axes, [s for s in task.stages if self.level[s.out] == 0])
         later = {w.buffer for w in frame.walks(self.axes, [s for s in task.stages if self.level[s.out] > 0])}
         long = [d for d in frame.rows.reduced if static_size(frame.rows.full.shape[d]) != 1]
@@ -115,14 +123,19 @@ class KeptValues:
             follows = all(self.axes[d] in uses for d in long)
             if w.buffer in task.inputs and w.buffer in later and alone and follows and w.buffer not in self.held:
                 self.hold(w.buffer, w.buffer.name)
-                kept.append(w)
-                values.readers[w.buffer] = self._first_reader(w, values)
-        return kept
+                values.readers[w.buffer] = self._input_reader(w, values)
 
-    def later_inputs(self, kept: Sequence[MemoryStep], values: Inliner) -> None:
-        """Later passes read these inputs from registers."""
-        for w in kept:
-            values.readers[w.buffer] = self._later_reader(w, values)
+    def _input_reader(self, w: MemoryStep, values: Inliner) -> Reader:
+        def read(where: tuple[Expr, ...]) -> Expr:
+            here = self.here if self._is_here(w, where, values) else None
+            if here is not None and self.in_later_pass:
+                return self.b.let(w.buffer.name, self.held[w.buffer][here.unit, here.place])
+            value = self.b.let(w.buffer.name, w.buffer[where])
+            if here is not None:
+                self.store(w.buffer, value)
+            return value
+
+        return read
 
     def _is_here(self, w: MemoryStep, where: tuple[Expr, ...], values: Inliner) -> bool:
         """True if ``where`` is the access ``w`` at the current element."""
@@ -130,20 +143,3 @@ class KeptValues:
             return False
         now = dict(zip(self.axes, self.here.at, strict=True))
         return where == tuple(values.simplifier(substitute(i, now)) for i in w.indices)
-
-    def _first_reader(self, w: MemoryStep, values: Inliner) -> Reader:
-        def read(where: tuple[Expr, ...]) -> Expr:
-            value = self.b.let(w.buffer.name, w.buffer[where])
-            if self._is_here(w, where, values):
-                self.store(w.buffer, value)
-            return value
-
-        return read
-
-    def _later_reader(self, w: MemoryStep, values: Inliner) -> Reader:
-        def read(where: tuple[Expr, ...]) -> Expr:
-            if self.here is not None and self._is_here(w, where, values):
-                return self.b.let(w.buffer.name, self.held[w.buffer][self.here.unit, self.here.place])
-            return self.b.let(w.buffer.name, w.buffer[where])
-
-        return read

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import cast, eq, identity, index, lane_reduce, load, ne, ramp, select
-from taskmap.ir.decompose.blocks.thread_group import ThreadGroup
+from taskmap.ir.decompose.groups.thread_group import ThreadGroup
 from taskmap.ir.nodes import Buffer, Expr, LoopKind, Reduce, Scope
 from taskmap.ir.task import Stage
-from taskmap.ir.types import DType, i64
+from taskmap.ir.types import i64
 from taskmap.schedules.common.inline import combine, wide_sum
 
 _EXTREME = {"argmax": "max", "argmin": "min"}
@@ -44,14 +44,9 @@ class PartialResult:
             cells.append(b.allocate(name, dtype, (lanes,), Scope.REGISTER))
             _fill(b, cells[-1], start)
         chains, wide = None, wide_sum(e.body.dtype)
-        if long and e.op == "sum" and wide != e.body.dtype:
+        if long and is_chained(e):
             chains = b.allocate("chains", wide, (1,), Scope.REGISTER, init=identity(e.op, wide))
         return PartialResult(b, stage, e, lanes, cells, chains)
-
-    @property
-    def dtypes(self) -> list[DType]:
-        """The types of the values that are reduced as one."""
-        return [cell.dtype for cell in self.cells]
 
     def add(self, place: Expr, value: Expr, number: Expr) -> None:
         """Reduces an element; number: along the row."""
@@ -110,3 +105,8 @@ def _fill(b: Builder, cell: Buffer, value: Expr) -> None:
 def neutral(e: Reduce) -> list[Expr]:
     """The values that change no result, for a value and its index."""
     return [identity(_EXTREME.get(e.op, e.op), e.body.dtype), identity("min", i64)]
+
+
+def is_chained(e: Reduce) -> bool:
+    """True if a long sum is cut into chains."""
+    return e.op == "sum" and wide_sum(e.body.dtype) != e.body.dtype

@@ -12,18 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain, islice
 
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import ceil_div, eq, load, static_size
-from taskmap.ir.decompose.blocks.thread_group import Combine, ThreadGroup
+from taskmap.ir.decompose.groups.thread_group import Combine, ThreadGroup
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.last_block import arrive, reset
 from taskmap.ir.nodes import Buffer, Dim, Expr, Kernel, Scope
-from taskmap.ir.types import DType, i32
+from taskmap.ir.types import i32
 from taskmap.ir.workers import BLOCKS, THREAD
-
-Partial = Sequence[tuple[Expr, DType]]
-"""A block's partial result of one reduction: values that are reduced as one."""
 
 
 @dataclass(slots=True)
@@ -38,52 +36,43 @@ class CrossBlockReduction:
     team: ThreadGroup
     groups: Dim
     is_last: Expr = field(init=False)
-    partials: list[Buffer] = field(default_factory=list)
-    counters: list[Buffer] = field(default_factory=list)
+    partials: list[Buffer] = field(init=False)
+    counters: Buffer = field(init=False)
 
     def kernel(self, kernel: Kernel) -> Kernel:
         """``kernel`` with the global memory that the reduction needs."""
-        return kernel.launched(workspace=tuple(self.partials), counters=tuple(self.counters))
+        return kernel.launched(workspace=tuple(self.partials), counters=(self.counters,))
 
     def all_reduce(
-        self, part: Expr, reductions: Sequence[Partial], combines: Sequence[Combine], neutral: Sequence[Sequence[Expr]]
+        self,
+        part: Expr,
+        results: Sequence[Sequence[Expr]],
+        combines: Sequence[Combine],
+        neutral: Sequence[Sequence[Expr]],
     ) -> list[list[Expr]]:
-        """The results of all parts, in every thread of the last block; in other blocks they are undefined.
+        """The results of all parts, in every thread of the last block; in other blocks they are undefined. Each is a
+        tuple of values that are reduced as one.
 
         Every thread of the block must call this.
         """
-        b, team = self.b, self.team
-        groups = static_size(self.groups)
+        b, team, groups = self.b, self.team, static_size(self.groups)
         if groups is None:
             raise ScheduleError("blocks can share rows only if the number of rows is static")
-        group = b.let("group", BLOCKS[0] // self.parts)
-        cells = [[self._partial(dtype, groups) for _, dtype in reduction] for reduction in reductions]
+        group, values = b.let("group", BLOCKS[0] // self.parts), list(chain(*results))
+        shape = (self.parts, groups, team.teams)
+        self.partials = [Buffer(f"partials{n}", v.dtype, shape) for n, v in enumerate(values)]
+        self.counters = Buffer("counters", i32, (groups,))
         with b.when(eq(team.lane, 0)):
-            for reduction, buffers in zip(reductions, cells, strict=True):
-                for (value, _), buffer in zip(reduction, buffers, strict=True):
-                    b.store(buffer, (part, group, team.number), value)
-        self.is_last = self._arrive(group, groups)
-        found = []
-        for buffers, combine, start in zip(cells, combines, neutral, strict=True):
-            mine = self._mine(buffers, combine, start, group)
-            found.append(team.all_reduce(mine, combine))
+            for buffer, value in zip(self.partials, values, strict=True):
+                b.store(buffer, (part, group, team.number), value)
+        alone = team.teams == 1  # thread 0 has stored the partials itself
+        self.is_last = b.let("last", arrive(b, self.counters, group, self.parts, eq(THREAD, 0), b.barrier, alone))
+        with b.when(self.is_last & eq(THREAD, 0)):
+            reset(b, self.counters, group)
+        rest, found = iter(self.partials), []
+        for result, combine, start in zip(results, combines, neutral, strict=True):
+            found.append(team.all_reduce(self._mine(list(islice(rest, len(result))), combine, start, group), combine))
         return found
-
-    def _partial(self, dtype: DType, groups: int) -> Buffer:
-        made = Buffer(f"partials{len(self.partials)}", dtype, (self.parts, groups, self.team.teams))
-        self.partials.append(made)
-        return made
-
-    def _arrive(self, group: Expr, groups: int) -> Expr:
-        """True if all parts have arrived. The last resets the counter to 0."""
-        b = self.b
-        counters = Buffer("counters", i32, (groups,))
-        self.counters.append(counters)
-        alone = self.team.teams == 1  # thread 0 has stored the partials itself
-        last = b.let("last", arrive(b, counters, group, self.parts, eq(THREAD, 0), b.barrier, alone))
-        with b.when(last & eq(THREAD, 0)):
-            reset(b, counters, group)
-        return last
 
     def _mine(self, buffers: Sequence[Buffer], combine: Combine, start: Sequence[Expr], group: Expr) -> list[Expr]:
         """The partial results that this thread reduces: every ``team.size``-th, in order."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import pytest
 
 from taskmap.graph.ops import norms, reductions, softmax
+from taskmap.ir.decompose.lowering import kernel_on
+from taskmap.ir.decompose.strategy import Strategy
 from taskmap.ir.errors import ScheduleError, UnsupportedError
 from taskmap.ir.interp.definitions import size_of
-from taskmap.ir.nodes import Dim, Var
+from taskmap.ir.nodes import Buffer, Dim, Kernel, Var
 from taskmap.schedules import schedule
 from taskmap.schedules.common.row_domain import find_contiguous_rows, find_rows
 from taskmap.schedules.cuda.rows.config import RowConfig
@@ -64,6 +68,21 @@ def test_every_way_to_share_a_row(config: RowConfig) -> None:
         rows = find_contiguous_rows(task)
         assert rows is not None
         check_kernel(Case(task, arrays), schedule_rows(task, rows, cuda(), config), _LOOSE)
+
+
+def test_the_passes_are_steps_of_a_strategy(monkeypatch: pytest.MonkeyPatch) -> None:
+    trees: list[Strategy] = []
+
+    def noted(tree: Strategy, name: str, buffers: Mapping[str, Buffer]) -> Kernel:
+        trees.append(tree)
+        return kernel_on(tree, name, buffers)
+
+    monkeypatch.setattr("taskmap.schedules.cuda.rows.template.kernel_on", noted)
+    for length, walk in ((1024, ".split(256)"), (Var("n"), ".split(131072)")):
+        schedule(fused([softmax.softmax(tensor(4096, length), 1)]), cuda())
+        text = str(trees.pop())
+        assert walk in text
+        assert [f"done(pass {n}, by=" in text for n in range(4)] == [True, True, True, False]
 
 
 @pytest.mark.parametrize("shape", [(70, 5), (65, 64), (3, 100, 7)], ids=str)

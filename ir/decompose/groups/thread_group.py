@@ -1,6 +1,7 @@
 """Thread groups: threads that reduce together, so that each of them ends with the same result.
 
-    spatial(teams, size).on(thread)            the groups of a block; neighbours in a group side by side
+    repeat(1, 8) * spatial(4, 32)        elements of 4 rows: 4 groups of 32 neighbours
+    spatial(4, 32, order=(1, 0))         the same with neighbours in different groups, as for the columns of a matrix
 
 Partners exchange values across all distances that are powers of two (a butterfly): lanes of a warp by shuffles, warps
 through shared memory. A result depends neither on the thread nor on timing.
@@ -10,13 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 
+from taskmap.ir.algebra.digits import Digit, DigitMap
+from taskmap.ir.algebra.mapping import TaskMapping
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import const, eq, index
 from taskmap.ir.decompose.levels import Level
 from taskmap.ir.isa.table import instruction_named
 from taskmap.ir.nodes import Expr, Intrinsic, Scope
 from taskmap.ir.types import i32
+from taskmap.ir.workers import THREAD
 
 _WARP = Level.WARP.threads
 Combine = Callable[[Sequence[Expr], Sequence[Expr]], Sequence[Expr]]
@@ -36,6 +41,15 @@ class ThreadGroup:
     number: Expr
     lane: Expr
     across: bool = False
+
+    @staticmethod
+    def of(b: Builder, mapping: TaskMapping, dim: int) -> ThreadGroup:
+        """The threads whose tasks differ along dimension ``dim`` alone: they reduce together."""
+        workers = digits_of(mapping).workers
+        mine, others = ([d for d in workers if (d.dim == dim) is own] for own in (True, False))
+        size, teams = (prod(d.extent for d in digits) for digits in (mine, others))
+        lane, number = (_number(workers, digits) for digits in (mine, others))
+        return ThreadGroup(b, teams, size, number, lane, across=workers[len(others) :] != tuple(mine))
 
     def all_reduce(self, values: Sequence[Expr], combine: Combine) -> list[Expr]:
         """The reduction of the values of all threads of the group. Every thread of the block must call this."""
@@ -82,3 +96,17 @@ class ThreadGroup:
             values = [b.let("both", v) for v in combine(values, others)]
             distance //= 2
         return values
+
+
+def digits_of(mapping: TaskMapping) -> DigitMap:
+    """The digits of a mapping of repeat and spatial."""
+    (part,) = mapping.parts
+    assert isinstance(part, DigitMap)
+    return part
+
+
+def _number(workers: Sequence[Digit], chosen: Sequence[Digit]) -> Expr:
+    """The number that some digits of the running thread's number make up."""
+    steps = {id(d): prod(x.extent for x in chosen[n + 1 :]) for n, d in enumerate(chosen)}
+    digits = tuple(Digit(d.extent, 0, steps.get(id(d), 0)) for d in workers)
+    return index(DigitMap((1,), digits, ()).indices(THREAD, ())[0])
