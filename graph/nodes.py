@@ -10,19 +10,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from taskmap.ir.construct import static_size
 from taskmap.ir.nodes import Dim, Expr, Var
+from taskmap.ir.printer import print_dim
 from taskmap.ir.task import Compute
 from taskmap.ir.types import DType
-from taskmap.ir.util.lazy import lazily
-
-# Only a text of a node needs the printer; a process that runs a kept model has no other use for it.
-if TYPE_CHECKING:
-    from taskmap.ir.printer import print_dim as _print_dim
-else:
-    _print_dim = lazily("taskmap.ir.printer", "print_dim")
 
 __all__ = [
     "ConstantNode",
@@ -92,7 +86,7 @@ class Node:
 
     def __repr__(self) -> str:
         args = ", ".join(f"%{n.id}" for n in self.inputs)
-        return f"%{self.id} = {self.op}({args}): {self.dtype}[{', '.join(map(_print_dim, self.shape))}]"
+        return f"%{self.id} = {self.op}({args}): {self.dtype}[{', '.join(map(print_dim, self.shape))}]"
 
 
 @dataclass(slots=True, eq=False, repr=False)

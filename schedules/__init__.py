@@ -47,26 +47,15 @@ from taskmap.schedules.cpu.winograd.choice import choose_form
 from taskmap.schedules.cpu.winograd.template import schedule_winograd
 from taskmap.schedules.cpu.winograd.weights import schedule_weights
 
+# Most processes tune nothing, and schedule for one device.
 if TYPE_CHECKING:
-    from taskmap.schedules.cpu.attention.problem import find_attention_problem as _find_attention
-    from taskmap.schedules.cpu.attention.problem import read_attention as _read_attention
-    from taskmap.schedules.cpu.convolution.problem import find_convolution_problem as _find_convolution
-    from taskmap.schedules.cpu.convolution.problem import read_convolution as _read_convolution
-    from taskmap.schedules.cpu.matmul.problem import find_matmul as _find_matmul
-    from taskmap.schedules.cpu.matmul.problem import read_matmul as _read_matmul
+    from taskmap.schedules.cpu.tunable import tunable as _tunable_on_cpu
     from taskmap.schedules.cuda.dispatch import schedule_cuda as _schedule_cuda
-    from taskmap.schedules.cuda.tunable_matmul import find_cuda_matmul as _find_cuda_matmul
-    from taskmap.schedules.cuda.tunable_matmul import read_cuda_matmul as _read_cuda_matmul
+    from taskmap.schedules.cuda.tunable_matmul import tunable as _tunable_on_cuda
 else:
-    _find_matmul = lazily("taskmap.schedules.cpu.matmul.problem", "find_matmul")
-    _read_matmul = lazily("taskmap.schedules.cpu.matmul.problem", "read_matmul")
-    _find_convolution = lazily("taskmap.schedules.cpu.convolution.problem", "find_convolution_problem")
-    _read_convolution = lazily("taskmap.schedules.cpu.convolution.problem", "read_convolution")
-    _find_attention = lazily("taskmap.schedules.cpu.attention.problem", "find_attention_problem")
-    _read_attention = lazily("taskmap.schedules.cpu.attention.problem", "read_attention")
-    _find_cuda_matmul = lazily("taskmap.schedules.cuda.tunable_matmul", "find_cuda_matmul")
-    _read_cuda_matmul = lazily("taskmap.schedules.cuda.tunable_matmul", "read_cuda_matmul")
+    _tunable_on_cpu = lazily("taskmap.schedules.cpu.tunable", "tunable")
     _schedule_cuda = lazily("taskmap.schedules.cuda.dispatch", "schedule_cuda")
+    _tunable_on_cuda = lazily("taskmap.schedules.cuda.tunable_matmul", "tunable")
 
 
 _TEMPLATES: tuple[tuple[str, Callable[[Task, CpuTarget], Kernel | None]], ...] = (
@@ -82,14 +71,7 @@ _TEMPLATES: tuple[tuple[str, Callable[[Task, CpuTarget], Kernel | None]], ...] =
     ("cpu.winograd_weights", schedule_weights),
 )
 """The CPU's templates, in the order in which they are asked."""
-_TUNABLE = {
-    "cpu": (
-        Template("cpu.attention", _find_attention, _read_attention),
-        Template("cpu.convolution", _find_convolution, _read_convolution),
-        Template("cpu.matmul", _find_matmul, _read_matmul),
-    ),
-    "cuda": (Template("cuda.matmul", _find_cuda_matmul, _read_cuda_matmul),),
-}
+_TUNABLE: Mapping[str, Callable[[], tuple[Template, ...]]] = {"cpu": _tunable_on_cpu, "cuda": _tunable_on_cuda}
 """Templates with tunable configurations, by kind of target."""
 NO_HINTS: Mapping[Var, int] = MappingProxyType({})
 _ANY_SIZE = 64
@@ -129,12 +111,13 @@ def scheduled(task: Task, target: Target, config: Config | None = None, attempt:
 def problem(task: Task, target: Target, hints: Mapping[Var, int] = NO_HINTS) -> Problem | None:
     """The tunable part of a task: its anchor in canonical form, with the values of ``hints`` for symbolic sizes. None
     if no template of the task has a choice of configurations."""
-    return next((p for t in _TUNABLE.get(target.kind, ()) if (p := t.find(task, target, hints)) is not None), None)
+    templates = _TUNABLE[target.kind]()
+    return next((p for t in templates if (p := t.find(task, target, hints)) is not None), None)
 
 
 def read_problem(template: str, shapes: str, dtypes: str, layout: str) -> Problem:
     """The problem that these texts describe. Raises ScheduleError if they describe none."""
-    for t in (t for templates in _TUNABLE.values() for t in templates):
+    for t in (t for templates in _TUNABLE.values() for t in templates()):
         if t.name == template:
             return t.read(shapes, dtypes, layout)
     raise unreadable(template, f"{shapes} {dtypes} {layout}")

@@ -135,7 +135,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "reduce support/ transpose",
         "matmul/ pointwise scan",
         "attention/ convolution/ recurrence rows scatter",
-        "winograd/",
+        "tunable winograd/",
         "__init__",
     ),
     "taskmap.schedules.cuda": (

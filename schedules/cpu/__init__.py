@@ -12,6 +12,7 @@
     convolution/   direct convolution, depthwise convolution, weight gradients
     winograd/      3×3 convolutions by minimal filtering
     attention/     attention in blocks of queries and keys
+    tunable        the templates with tunable configurations
 
 Imports ``ir`` and ``schedules.common``, never ``schedules.cuda``.
 """

@@ -11,7 +11,7 @@ from taskmap.ir.nodes import Kernel, Var
 from taskmap.ir.target import GpuTarget
 from taskmap.ir.task import Task
 from taskmap.schedules.common.matmul_form import MatmulForm
-from taskmap.schedules.common.space import Config, unreadable
+from taskmap.schedules.common.space import Config, Template, unreadable
 from taskmap.schedules.cuda.dispatch import is_thin
 from taskmap.schedules.cuda.matmul.problem_view import Gemm, find_product
 from taskmap.schedules.cuda.select_matmul import Config as ProductConfig
@@ -53,6 +53,11 @@ class CudaMatmulProblem(MatmulForm):
         if reason is not None:
             raise ScheduleError(f"{task.name!r} cannot be computed with {config}", why=f"{reason}.")
         return schedule_config(found, config, target)  # type: ignore[arg-type]
+
+
+def tunable() -> tuple[Template, ...]:
+    """The GPU's templates with tunable configurations."""
+    return (Template(CudaMatmulProblem.template, find_cuda_matmul, read_cuda_matmul),)
 
 
 @lru_cache(maxsize=64)

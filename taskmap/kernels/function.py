@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import GenericAlias
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import Any, TypeVar, overload
 
 import numpy as np
 
@@ -27,18 +27,13 @@ from taskmap.ir.expressions import Binary, Load, Var
 from taskmap.ir.nodes import Buffer, Dim, Kernel, MatMul, Move
 from taskmap.ir.printer import print_dim
 from taskmap.ir.script.read import read_kernel
-from taskmap.ir.util.lazy import lazily
 from taskmap.ir.visit import stmt_exprs, walk_exprs, walk_stmts
 from taskmap.kernels.build import BuiltKernel, build
 from taskmap.kernels.operands import element_type, native_type
 from taskmap.kernels.parameter import Configuration, configurations, parameters_of
 from taskmap.kernels.signature import Signature, cache_key
+from taskmap.kernels.tuned import chosen
 
-# Most kernels have no parameters to tune.
-if TYPE_CHECKING:
-    from taskmap.kernels.tuned import chosen as _chosen
-else:
-    _chosen = lazily("taskmap.kernels.tuned", "chosen")
 _numbers = itertools.count()
 Maker = Callable[..., Strategy | Kernel]
 M = TypeVar("M", bound=Callable[..., Any])
@@ -148,7 +143,7 @@ class KernelFunction:
         shapes = tuple(tuple(int(n) for n in t.shape) for t in tensors)
         key = shapes, tuple(str(t.dtype) for t in tensors), target, tuple(arguments.items())
         if key not in self._tuned:
-            self._tuned[key] = _chosen(self, tensors, arguments, free, target, self.tune_seconds)
+            self._tuned[key] = chosen(self, tensors, arguments, free, target, self.tune_seconds)
         found = self._tuned[key]
         return next(configurations(free)) if found is None else found
 
@@ -164,7 +159,7 @@ class KernelFunction:
             raise InputError(f"kernel {self.name!r} has nothing to tune", hint='Give it an argument n=param("n", ...).')
         if target == "cuda-sim":
             raise InputError(f"kernel {self.name!r} cannot be tuned in the simulator", hint="Pass tensors of a GPU.")
-        found = _chosen(self, tensors, arguments, free, target, seconds)
+        found = chosen(self, tensors, arguments, free, target, seconds)
         self._tuned.clear()
         return next(configurations(free)) if found is None else found
 

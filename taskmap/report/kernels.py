@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib import metadata
-from typing import TYPE_CHECKING
 
 import taskmap
 from taskmap.backend.cpu.host import detect_host
@@ -22,24 +21,15 @@ from taskmap.graph.nodes import ExternNode, ItemNode, Node, SizeNode
 from taskmap.ir.analysis.cost import Sizes
 from taskmap.ir.nodes import Var
 from taskmap.ir.target import GpuTarget
-from taskmap.ir.util.lazy import lazily
 from taskmap.report.collect import Recorded
 from taskmap.report.mappings import choices, pictures
 from taskmap.report.peaks import peaks_of
 from taskmap.report.presentation import Report
 from taskmap.report.records import Flow, KernelReport
 from taskmap.report.roofline import Peaks
+from taskmap.report.sim_bounds import Kernel, simulated_bounds
 from taskmap.report.trees import tree_of
 from taskmap.targets.cpu import CpuPlatform
-
-if TYPE_CHECKING:
-    from taskmap.report.sim_bounds import Kernel
-
-# Only reports for the simulator need this import.
-if TYPE_CHECKING:
-    from taskmap.report.sim_bounds import simulated_bounds
-else:
-    simulated_bounds = lazily("taskmap.report.sim_bounds", "simulated_bounds")
 
 
 def with_kernels(report: Report, recorded: Sequence[Recorded], session: Session, model: str = "") -> Report:

@@ -6,17 +6,12 @@ import json
 from dataclasses import asdict, dataclass, replace
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from taskmap.ir.util.atomic_write import write_output
-from taskmap.ir.util.lazy import lazily
+from taskmap.report.html.page import page
 from taskmap.report.records import ReportData
 from taskmap.report.text import ledger, table
-
-if TYPE_CHECKING:
-    from taskmap.report.html.page import page as _page
-else:
-    _page = lazily("taskmap.report.html.page", "page")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -72,7 +67,7 @@ class Report(ReportData):
 
     def html(self) -> str:
         """The report as one self-contained HTML page."""
-        return _page(self)
+        return page(self)
 
     def save_html(self, path: str | Path) -> Path:
         """Write the page atomically. Raises InputError if it cannot be written."""
