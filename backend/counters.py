@@ -25,25 +25,10 @@ class Counters:
     _counts: Counts = field(default_factory=Counts)
     _lock: Lock = field(default_factory=Lock, repr=False)
 
-    def add(
-        self,
-        *,
-        kernels_compiled: int = 0,
-        kernels_found: int = 0,
-        units_compiled: int = 0,
-        lookup_seconds: float = 0.0,
-        compile_seconds: float = 0.0,
-    ) -> None:
+    def add(self, **more: float) -> None:
+        """Add to the counts of these names."""
         with self._lock:
-            now = self._counts
-            self._counts = replace(
-                now,
-                kernels_compiled=now.kernels_compiled + kernels_compiled,
-                kernels_found=now.kernels_found + kernels_found,
-                units_compiled=now.units_compiled + units_compiled,
-                lookup_seconds=now.lookup_seconds + lookup_seconds,
-                compile_seconds=now.compile_seconds + compile_seconds,
-            )
+            self._counts = replace(self._counts, **{n: getattr(self._counts, n) + m for n, m in more.items()})
 
     def snapshot(self) -> Counts:
         with self._lock:

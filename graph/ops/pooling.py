@@ -124,6 +124,14 @@ def _held(o: Expr, k: Expr, size: Dim, s: Window, d: int) -> Expr:
     return minimum(maximum(start + k * step, first), last)
 
 
+def averaged(place: Expr, d: int, kernel: int, size: Dim, s: Window, count_include_pad: bool) -> Expr:
+    """The elements along dimension ``d`` that the average at ``place`` divides by, with or without the padding."""
+    start = place * s.stride[d] - s.padding[d]
+    beyond = s.padding[d] if count_include_pad else 0
+    low = start if count_include_pad else maximum(start, 0)
+    return minimum(start + kernel, index(size) + beyond) - low
+
+
 def avg_pool(
     x: Node,
     rank: int,
@@ -158,13 +166,8 @@ def avg_pool(
             return const(divisor_override, wide)
         number: Expr = index(1)
         for d, o in enumerate(out):
-            start = o * s.stride[d] - s.padding[d]
-            if not leaves or (count_include_pad and not ceil_mode):
-                number = number * kernel[d]
-                continue
-            beyond = s.padding[d] if count_include_pad else 0
-            low = start if count_include_pad else maximum(start, 0)
-            number = number * (minimum(start + kernel[d], index(sizes[d]) + beyond) - low)
+            whole = not leaves or (count_include_pad and not ceil_mode)
+            number = number * (kernel[d] if whole else averaged(o, d, kernel[d], sizes[d], s, count_include_pad))
         return cast(number, wide)
 
     def element(f: Buffer) -> Callable[..., ExprLike]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from taskmap.graph.build import define
 from taskmap.graph.nodes import Node
 from taskmap.graph.ops.convolution import Window, spread, window
+from taskmap.graph.ops.pooling import averaged
 from taskmap.ir.construct import cast, compare, const, eq, index, load, maximum, minimum, reduce, select, static_size
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike, Var
@@ -84,10 +85,7 @@ def avg_pool_backward(
             return const(divisor_override, wide)
         number: Expr = index(1)
         for d, o in enumerate(place):
-            start = o * s.stride[d] - s.padding[d]
-            beyond = s.padding[d] if count_include_pad else 0
-            low = start if count_include_pad else maximum(start, 0)
-            number = number * (minimum(start + kernel[d], index(sizes[d]) + beyond) - low)
+            number = number * averaged(o, d, kernel[d], sizes[d], s, count_include_pad)
         return cast(number, wide)
 
     def element(g: Buffer) -> Callable[..., ExprLike]:
