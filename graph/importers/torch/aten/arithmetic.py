@@ -6,7 +6,6 @@ from taskmap.graph.importers.torch.table import lowering
 from taskmap.graph.nodes import Node
 from taskmap.graph.ops import arithmetic as ops
 from taskmap.graph.ops.pointwise import pointwise, refuse_bools
-from taskmap.graph.ops.promotion import Operand, Scalar
 from taskmap.ir.construct import unary
 from taskmap.ir.errors import UnsupportedError
 
@@ -32,12 +31,8 @@ lowering("addcmul.default")(ops.addcmul)
 lowering("addcdiv.default")(ops.addcdiv)
 lowering("lerp.Scalar", "lerp.Tensor")(ops.lerp)
 lowering("logaddexp.default")(ops.logaddexp)
-lowering("xlogy.Tensor", "xlogy.Scalar_Other")(ops.xlogy)
-
-
-@lowering("pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar")
-def power(x: Operand, exponent: Operand) -> Node:
-    return ops.power(x, exponent)
+lowering("xlogy.Tensor", "xlogy.Scalar_Other", "xlogy.Scalar_Self")(ops.xlogy)
+lowering("pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar")(ops.power)
 
 
 @lowering("neg.default")
@@ -56,8 +51,3 @@ def absolute(x: Node) -> Node:
 @lowering("square.default")
 def square(x: Node) -> Node:
     return ops.power(x, 2)
-
-
-@lowering("xlogy.Scalar_Self")
-def xlogy_of_number(x: Scalar, y: Node) -> Node:
-    return ops.xlogy(x, y)

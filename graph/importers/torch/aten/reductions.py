@@ -26,6 +26,10 @@ lowering("all.default", "all.dim", "all.dims")(ops.all_)
 lowering("logsumexp.default")(ops.logsumexp)
 lowering("cumsum.default")(ops.cumsum)
 lowering("cumprod.default")(ops.cumprod)
+lowering("var.correction")(ops.var)
+lowering("std.correction")(ops.std)
+lowering("var_mean.correction")(ops.var_mean)
+lowering("std_mean.correction")(ops.std_mean)
 
 
 @lowering("max.dim")
@@ -41,26 +45,6 @@ def min_with_position(x: Node, dim: int, keepdim: bool = False) -> tuple[Node, N
 @lowering("aminmax.default")
 def aminmax(x: Node, dim: int | None = None, keepdim: bool = False) -> tuple[Node, Node]:
     return ops.amin(x, dim, keepdim), ops.amax(x, dim, keepdim)
-
-
-@lowering("var.correction")
-def var(x: Node, dim: Dims = None, correction: float | None = None, keepdim: bool = False) -> Node:
-    return ops.var(x, dim, correction, keepdim)
-
-
-@lowering("std.correction")
-def std(x: Node, dim: Dims = None, correction: float | None = None, keepdim: bool = False) -> Node:
-    return ops.std(x, dim, correction, keepdim)
-
-
-@lowering("var_mean.correction")
-def var_mean(x: Node, dim: Dims = None, correction: float | None = None, keepdim: bool = False) -> tuple[Node, Node]:
-    return ops.var_mean(x, dim, correction, keepdim)
-
-
-@lowering("std_mean.correction")
-def std_mean(x: Node, dim: Dims = None, correction: float | None = None, keepdim: bool = False) -> tuple[Node, Node]:
-    return ops.std_mean(x, dim, correction, keepdim)
 
 
 @lowering("linalg_vector_norm.default")

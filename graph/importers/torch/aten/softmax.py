@@ -6,7 +6,9 @@ from taskmap.graph.importers.torch.table import lowering
 from taskmap.graph.nodes import Node
 from taskmap.graph.ops import softmax as ops
 from taskmap.ir.errors import UnsupportedError
-from taskmap.ir.types import DType
+
+lowering("_softmax_backward_data.default")(ops.softmax_backward)
+lowering("_log_softmax_backward_data.default")(ops.log_softmax_backward)
 
 
 def _checked(x: Node, half_to_float: bool) -> Node:
@@ -23,13 +25,3 @@ def softmax(x: Node, dim: int, half_to_float: bool) -> Node:
 @lowering("_log_softmax.default")
 def log_softmax(x: Node, dim: int, half_to_float: bool) -> Node:
     return ops.log_softmax(_checked(x, half_to_float), dim)
-
-
-@lowering("_softmax_backward_data.default")
-def softmax_backward(grad: Node, output: Node, dim: int, input_dtype: DType) -> Node:
-    return ops.softmax_backward(grad, output, dim, input_dtype)
-
-
-@lowering("_log_softmax_backward_data.default")
-def log_softmax_backward(grad: Node, output: Node, dim: int, input_dtype: DType) -> Node:
-    return ops.log_softmax_backward(grad, output, dim, input_dtype)

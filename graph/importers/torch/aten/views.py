@@ -44,11 +44,6 @@ def to_copy(x: Node, dtype: DType | None = None, **options: object) -> Node:
     return to_dtype(x, dtype or x.dtype)
 
 
-@lowering("prims.convert_element_type.default", moves=True)
-def convert(x: Node, dtype: DType) -> Node:
-    return to_dtype(x, dtype)
-
-
 @lowering("to.dtype", "_to_cpu.default", moves=True)
 def to(x: Node, dtype: DType | None = None, *options: object, **more: object) -> Node:
     return to_dtype(x, dtype or x.dtype)
@@ -64,6 +59,9 @@ lowering("transpose.int", moves=True)(views.transpose)
 lowering("diagonal.default", moves=True)(views.diagonal)
 lowering("select.int", moves=True)(views.select_)
 lowering("unsqueeze.default", moves=True)(views.unsqueeze)
+lowering("slice.Tensor", moves=True)(views.slice_)
+lowering("split_with_sizes.default", "unsafe_split_with_sizes.default", moves=True)(views.split)
+lowering("prims.convert_element_type.default", moves=True)(to_dtype)
 lowering("slice_scatter.default")(join.slice_scatter)
 lowering("select_scatter.default")(join.select_scatter)
 lowering("stack.default", moves=True)(join.stack)
@@ -85,19 +83,9 @@ def squeeze(x: Node, dim: int | Sequence[int] | None = None) -> Node:
     return views.squeeze(x, [dim] if isinstance(dim, int) else dim)
 
 
-@lowering("slice.Tensor", moves=True)
-def slice_(x: Node, dim: int = 0, start: Dim | None = None, end: Dim | None = None, step: int = 1) -> Node:
-    return views.slice_(x, dim, start, end, step)
-
-
 @lowering("split.Tensor", "unsafe_split.Tensor", out=True, moves=True)
 def split(out: Sequence[Out], x: Node, split_size: Dim, dim: int = 0) -> list[Node]:
     return views.split(x, [o.shape[dim] for o in out], dim)
-
-
-@lowering("split_with_sizes.default", "unsafe_split_with_sizes.default", moves=True)
-def split_with_sizes(x: Node, split_sizes: Sequence[Dim], dim: int = 0) -> list[Node]:
-    return views.split(x, split_sizes, dim)
 
 
 @lowering("unbind.int", moves=True)
