@@ -111,28 +111,15 @@ class Emitter:
                 pipelined(self, n, ahead, views)
             else:
                 self.split(step, views, lambda inner, _: self.step(n + 1, inner))
-        elif isinstance(step, MoveStep) and fold_of(step.how.steps) is not None:
-            operand = step.before.operand(step.name)
-            assert operand is not None
-            assert isinstance(step.how.root, StageSpec)
-            there = views_of_part(step.how.root, operand.axes, views, views[POSITIONS])
-            self.fold(step.how.root, step.how.steps, there)
-            self.step(n + 1, views)
+        elif isinstance(step, MoveStep) and isinstance(step.how.root, StageSpec):
+            self.step(n + 1, {**views, **self.stage(n, step, step.how.root, views)})
         elif isinstance(step, MoveStep):
-            for line in views[step.name].lines_ahead() if step.name in views else ():
+            for line in views[step.name].lines_ahead():
                 self.b.invoke(instruction_named("prefetch_line"), line)
             placed = self.place(n, step)
-            if isinstance(step.how.root, StageSpec):
-                inner = Emitter(self.b, step.how, self.threads, stages=self.stages, marks=self.marks)
-                operand = step.before.operand(step.name)
-                assert operand is not None
-                if placed.is_distributed:
-                    check_holders(step.how)
-                inner.step(0, views_of_part(step.how.root, operand.axes, views, placed))
-            else:
-                if step.scope is ir.Scope.FRAGMENT:
-                    self.layouts[placed.buffer] = layout_of(step.how, views[step.name]) or 0
-                self.copies.copy(step, views[step.name], placed)
+            if step.scope is ir.Scope.FRAGMENT:
+                self.layouts[placed.buffer] = layout_of(step.how, views[step.name]) or 0
+            self.copies.copy(step, views[step.name], placed)
             self.step(n + 1, {**views, step.name: placed})
         elif isinstance(step, AccumulateStep) and fold_of(self.tree.steps) is not None:
             self.fold(step.after, self.tree.steps[n + 1 :], views)
@@ -140,6 +127,20 @@ class Emitter:
             self.accumulate(n, step, views)
         else:
             self.leaf(step, views)
+
+    def stage(self, n: int, step: MoveStep, spec: StageSpec, views: Views) -> dict[str, OperandView]:
+        """Computes a stage where step ``n`` moves it, and gives its place. A fold keeps its results itself."""
+        operand = step.before.operand(step.name)
+        assert operand is not None
+        if fold_of(step.how.steps) is not None:
+            self.fold(spec, step.how.steps, views_of_part(spec, operand.axes, views, views[POSITIONS]))
+            return {}
+        placed = self.place(n, step)
+        if placed.is_distributed:
+            check_holders(step.how)
+        inner = Emitter(self.b, step.how, self.threads, stages=self.stages, marks=self.marks)
+        inner.step(0, views_of_part(spec, operand.axes, views, placed))
+        return {step.name: placed}
 
     def fold(self, spec: Spec, steps: Sequence[Step], views: Views) -> None:
         """A sum whose elements are in no memory."""
