@@ -105,7 +105,7 @@ def detect_host(proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> HostInf
 def _first_cpuinfo_block(path: Path) -> dict[str, str]:
     """Key and value of each line of the first processor in `path`; later processors of a machine are identical."""
     fields: dict[str, str] = {}
-    for line in _read(path).splitlines():
+    for line in read_system(path).splitlines():
         key, colon, value = line.partition(":")
         if not colon and fields:
             break
@@ -118,7 +118,7 @@ def _cache_sizes(folder: Path) -> dict[int, int]:
     """Bytes of each level's data or unified cache, by level."""
     sizes: dict[int, int] = {}
     for index in sorted(folder.glob("index*")):
-        level, kind, size = (_read(index / name).strip() for name in ("level", "type", "size"))
+        level, kind, size = (read_system(index / name).strip() for name in ("level", "type", "size"))
         digits = size.rstrip("KMG")
         if kind not in ("Data", "Unified") or not (level.isdigit() and digits.isdigit()):
             continue
@@ -132,12 +132,13 @@ def _physical_cores(sys: Path, cpus: list[int]) -> int:
     cores: set[tuple[str, str]] = set()
     for cpu in cpus:
         topology = sys / f"devices/system/cpu/cpu{cpu}/topology"
-        core = _read(topology / "core_id").strip()
-        cores.add((_read(topology / "physical_package_id").strip(), core) if core else ("cpu", str(cpu)))
+        core = read_system(topology / "core_id").strip()
+        cores.add((read_system(topology / "physical_package_id").strip(), core) if core else ("cpu", str(cpu)))
     return len(cores)
 
 
-def _read(path: Path) -> str:
+def read_system(path: Path) -> str:
+    """The text of a file of the system; "" if it cannot be read."""
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from taskmap.graph.analysis.size_forms import normal
 from taskmap.graph.build import reindex, same_dim
 from taskmap.graph.nodes import Node
+from taskmap.ir.analysis.positions import flatten, unravel
 from taskmap.ir.analysis.simplify import Simplifier
 from taskmap.ir.construct import index, maximum, minimum, product, select, static_size
 from taskmap.ir.errors import GraphError, UnsupportedError
@@ -73,7 +74,7 @@ def reshape(x: Node, size: Sequence[Dim], op: str = "view") -> Node:
     def source(*axes: Expr) -> list[ExprLike]:
         position: list[ExprLike] = []
         for old, new in groups:
-            position += _split(_join([axes[d] for d in new], [shape[d] for d in new]), [x.shape[d] for d in old])
+            position += unravel(_join([axes[d] for d in new], [shape[d] for d in new]), [x.shape[d] for d in old])
         return position
 
     return reindex(op, x, shape, source)
@@ -81,22 +82,7 @@ def reshape(x: Node, size: Sequence[Dim], op: str = "view") -> Node:
 
 def _join(axes: Sequence[Expr], sizes: Sequence[Dim]) -> Expr:
     """The row-major number of an index."""
-    flat: Expr = index(0)
-    for axis, size in zip(axes, sizes, strict=True):
-        if static_size(size) != 1:
-            flat = flat * size + axis
-    return flat
-
-
-def _split(flat: Expr, sizes: Sequence[Dim]) -> list[ExprLike]:
-    """The index whose row-major number is ``flat``."""
-    wide = [d for d, n in enumerate(sizes) if static_size(n) != 1]
-    position: list[ExprLike] = [0] * len(sizes)
-    for d in wide:
-        below = product([sizes[k] for k in wide if k > d])
-        digit = flat // index(below)
-        position[d] = digit if d == wide[0] else digit % index(sizes[d])
-    return position
+    return flatten([(axis, size) for axis, size in zip(axes, sizes, strict=True) if static_size(size) != 1])
 
 
 def permute(x: Node, dims: Sequence[int], op: str = "permute") -> Node:

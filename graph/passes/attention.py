@@ -31,6 +31,7 @@ from taskmap.graph.passes.duplicates import NO_DUPLICATES
 from taskmap.graph.passes.elements import Elements, bare, depends, load_depends
 from taskmap.graph.passes.views import FoldViews, changes_nothing
 from taskmap.ir.analysis.contraction import find_contraction
+from taskmap.ir.analysis.positions import flatten, unravel
 from taskmap.ir.construct import call, cast, const, eq, index, product, reduce, select, static_size
 from taskmap.ir.nodes import Binary, Buffer, Call, Const, Dim, Expr, ExprLike, Load, Reduce, Var
 from taskmap.ir.types import bf16, f16, f32
@@ -202,7 +203,7 @@ def _values_at(
     rows = list(zip(axes[:-1], shape[:-1], strict=True))
     there = dict(zip(axes[:-1], p.indices[:-1], strict=True))
     for order in permutations(rows) if len(rows) <= 4 else [tuple(rows)]:
-        digits = _digits(_number(order), [n for _, n in rest])
+        digits = unravel(flatten(order), [n for _, n in rest])
         here = {a: elements.simplify(d) for (a, _), d in zip(rest, digits, strict=True)}
         if _inverse(elements, there, here) and _inverse(elements, here, there):
             at = substitute(v, {**here, summed: axes[-1]})
@@ -216,23 +217,6 @@ def _values_at(
 def _inverse(elements: Elements, f: dict[Var, Expr], g: dict[Var, Expr]) -> bool:
     """True if substituting ``g`` into ``f`` gives the identity on every variable of ``f``."""
     return all(elements.simplify(substitute(e, g)) == elements.simplify(a) for a, e in f.items())
-
-
-def _number(digits: Sequence[tuple[Expr, Dim]]) -> Expr:
-    """The row-major number of an index."""
-    flat: Expr = index(0)
-    for digit, size in digits:
-        flat = flat * size + digit
-    return flat
-
-
-def _digits(number: Expr, sizes: Sequence[Dim]) -> list[Expr]:
-    """The index whose row-major number is ``number``."""
-    found = []
-    for d, size in enumerate(sizes):
-        digit = number // index(product(sizes[d + 1 :]))
-        found.append(digit if d == 0 else digit % index(size))
-    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,10 +250,10 @@ class _Grid:
             heads = static_size(product(sizes[1:])) or 0
             if heads == 0:
                 raise UnlikeError
-            place = {outer[0]: b, **dict(zip(outer[1:], _digits(h, sizes[1:]), strict=True)), **inner}
+            place = {outer[0]: b, **dict(zip(outer[1:], unravel(h, sizes[1:]), strict=True)), **inner}
             grid = cls(
                 elements, made, (sizes[0], heads, shape[-2], shape[-1]), place,
-                lambda p: (p[0], _number(list(zip(p[1:-1], sizes[1:], strict=True))), p[-1]),
+                lambda p: (p[0], flatten(list(zip(p[1:-1], sizes[1:], strict=True))), p[-1]),
             )  # fmt: skip
         elements.bind(made, grid.shape)
         return grid

@@ -48,11 +48,11 @@ def header(report: ReportData) -> str:
     often = [g for g in report.groups if not g.once]
     native = sum(n.native and not n.once and n.role != "folded" for n in report.nodes)
     counts = (
-        _count(len(report.graphs), "graph"),
-        f"{_count(native, 'native operator')} in {_count(len(often), 'group')} per call",
-        _count(len(report.externs), "extern"),
+        count(len(report.graphs), "graph"),
+        f"{count(native, 'native operator')} in {count(len(often), 'group')} per call",
+        count(len(report.externs), "extern"),
     )
-    lines = [f"taskmap on {report.target}, {_count(report.threads, 'thread')}: {', '.join(counts)}"]
+    lines = [f"taskmap on {report.target}, {count(report.threads, 'thread')}: {', '.join(counts)}"]
     if report.seconds > 0:
         lines.append(
             f"{_time(report.seconds)} per call in groups and externs, each the median of {report.runs} runs "
@@ -128,7 +128,7 @@ def _once(report: ReportData, graph: int) -> list[str]:
         return []
     seconds = [g.time.seconds for g in groups if g.time.seconds is not None]
     spent = f" in {_time(sum(seconds))}" if seconds else ""
-    what = f"{_count(len(groups), 'group')} that depend only on parameters"
+    what = f"{count(len(groups), 'group')} that depend only on parameters"
     return [f"once        {what} ran{spent}; they run again only when a parameter changes"]
 
 
@@ -173,7 +173,7 @@ def _few(texts: Sequence[str]) -> list[str]:
 
 
 def _measured(time: StepTime) -> tuple[str, str]:
-    return _time(time.seconds), _percent(time.share)
+    return _time(time.seconds), percent(time.share)
 
 
 def _work(g: GroupReport) -> str:
@@ -200,11 +200,13 @@ def _number(rate: float | None) -> str:
     return "" if rate is None else f"{rate:.1f}"
 
 
-def _percent(share: float | None) -> str:
+def percent(share: float | None) -> str:
+    """A share as text; "" for None."""
     return "" if share is None else f"{share:.1%}"
 
 
-def _count(n: int, what: str) -> str:
+def count(n: int, what: str) -> str:
+    """1 kernel, 2 kernels."""
     return f"{n} {what}{'' if n == 1 else 's'}"
 
 

@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from taskmap import __version__
-from taskmap.backend.cpu.host import detect_host
+from taskmap.backend.cpu.host import detect_host, read_system
 from taskmap.backend.cpu.toolchain import Toolchain
 from taskmap.backend.store.objects import default_path
 from taskmap.tuning.record import Conditions
@@ -42,7 +42,7 @@ def device() -> str:
     """The processor's name, with family and model, because virtual machines hide the name; and its usable cores."""
     host = detect_host()
     fields: dict[str, str] = {}
-    for line in _read(Path("/proc/cpuinfo")).partition("\n\n")[0].splitlines():
+    for line in read_system(Path("/proc/cpuinfo")).partition("\n\n")[0].splitlines():
         key, _, value = line.partition(":")
         fields[key.strip()] = value.strip()
     numbers = " ".join(
@@ -53,7 +53,7 @@ def device() -> str:
 
 def clock() -> float:
     """The first core's current frequency in MHz; 0 if the system does not report it."""
-    for line in _read(Path("/proc/cpuinfo")).splitlines():
+    for line in read_system(Path("/proc/cpuinfo")).splitlines():
         if line.startswith("cpu MHz"):
             return float(line.partition(":")[2])
     return 0.0
@@ -63,10 +63,3 @@ def database_path(cache_dir: str | None = None) -> Path:
     """The database's path: in the folder of the kernel store."""
     root = default_path() if cache_dir is None else Path(os.path.abspath(cache_dir))
     return root / "tuning.sqlite"
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from graphlib import TopologicalSorter
 
 from taskmap.report.html.layers import Point, lay_out
-from taskmap.report.html.text import clipped, duration, esc, percent
+from taskmap.report.html.text import clipped, duration, esc
 from taskmap.report.records import ExternReport, GroupReport, ReportData
+from taskmap.report.text import percent
 
 _WIDTH, _HEIGHT, _GAP, _DROP, _POINT, _MARGIN = 262, 44, 20, 26, 18, 10
 _LETTERS = 34

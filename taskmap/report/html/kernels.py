@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from taskmap.report.html.mapping import mapping_svg
-from taskmap.report.html.text import clipped, count, duration, esc, percent, scaled
+from taskmap.report.html.text import clipped, duration, esc, scaled
 from taskmap.report.html.trees import lines_attribute, tree_html
 from taskmap.report.records import ExternReport, GroupReport, KernelReport, Refusal, ReportData
+from taskmap.report.text import count, percent
 
 _MOST_TEXT = 120_000
 """Maximum number of characters of one kernel's text on a page."""

@@ -14,8 +14,9 @@ from importlib.resources import files
 from taskmap.report.html.graph import graph_svg
 from taskmap.report.html.kernels import sections
 from taskmap.report.html.plot import roofline_svg
-from taskmap.report.html.text import clipped, count, duration, esc, percent, scaled
+from taskmap.report.html.text import clipped, duration, esc, scaled
 from taskmap.report.records import GroupReport, ReportData, StepTime
+from taskmap.report.text import count, percent
 
 _MOST_OPERATORS = 90
 

@@ -6,9 +6,10 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from taskmap.report.html.text import duration, esc, percent, scaled
+from taskmap.report.html.text import duration, esc, scaled
 from taskmap.report.records import GroupReport, ReportData
 from taskmap.report.roofline import Ceiling, Peaks
+from taskmap.report.text import percent
 
 _WIDTH, _HEIGHT = 860.0, 470.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 74.0, 24.0, 18.0, 48.0

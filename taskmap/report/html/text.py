@@ -40,13 +40,3 @@ def scaled(value: float | None, unit: str) -> str:
             return f"{value:.3g} {prefix}{unit}"
         value /= 1000
     return f"{value:.3g} P{unit}"
-
-
-def percent(share: float | None) -> str:
-    """A share as text; "" for None."""
-    return "" if share is None else f"{share:.1%}"
-
-
-def count(n: int, what: str) -> str:
-    """1 kernel, 2 kernels."""
-    return f"{n} {what}{'' if n == 1 else 's'}"

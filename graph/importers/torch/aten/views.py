@@ -39,12 +39,7 @@ def same(x: Node, **options: object) -> Node:
     return x
 
 
-@lowering("_to_copy.default", moves=True)
-def to_copy(x: Node, dtype: DType | None = None, **options: object) -> Node:
-    return to_dtype(x, dtype or x.dtype)
-
-
-@lowering("to.dtype", "_to_cpu.default", moves=True)
+@lowering("to.dtype", "_to_copy.default", "_to_cpu.default", moves=True)
 def to(x: Node, dtype: DType | None = None, *options: object, **more: object) -> Node:
     return to_dtype(x, dtype or x.dtype)
 
