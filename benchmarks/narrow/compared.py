@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
@@ -27,6 +27,7 @@ class Entrant:
     engine: str
     module: nn.Module
     args: tuple[Tensor, ...]
+    kwargs: dict[str, Any] = field(default_factory=dict)
 
 
 def compared(
@@ -44,7 +45,7 @@ def compared(
         for entrant in entrants:
             begin = time.perf_counter()
             try:
-                run = ENGINES[entrant.engine].prepare(entrant.module, entrant.args, {})
+                run = ENGINES[entrant.engine].prepare(entrant.module, entrant.args, entrant.kwargs)
                 error = relative_error(as_tensors(run()), exact)
             except Exception as problem:  # an engine's failure is a finding of the table, not the end of it
                 facts[entrant.engine] = {"error": f"{type(problem).__name__}: {problem}".strip().splitlines()[0]}

@@ -36,15 +36,14 @@ def measured(name: str, small: bool, engines: list[str], protocol: Protocol, thr
     """The facts of one network."""
     torch.set_num_threads(threads)
     module, args, kwargs = MODELS[name].build(protocol.seed, small)
-    assert not kwargs
     module = module.bfloat16()
     narrow = tuple(_narrowed(a) for a in args)
     with torch.no_grad():
         wide, wide_args = to_float64(module, narrow)
-        exact = as_tensors(wide(*wide_args))
+        exact = as_tensors(wide(*wide_args, **kwargs))
         del wide
-    floats = Entrant("openvino-bf16", copy.deepcopy(module).float(), args)  # it rounds by itself
-    entrants = [floats if name == floats.engine else Entrant(name, module, narrow) for name in engines]
+    floats = Entrant("openvino-bf16", copy.deepcopy(module).float(), args, kwargs)  # it rounds by itself
+    entrants = [floats if name == floats.engine else Entrant(name, module, narrow, kwargs) for name in engines]
     return compared(entrants, exact, protocol)
 
 
