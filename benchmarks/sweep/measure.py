@@ -133,7 +133,7 @@ def speeds(kept: Measurement, names: list[str]) -> dict[str, Any]:
         "best_other": best,
         "speed": speed.median,
         "speed_range": [speed.low, speed.high],
-        "speed_over_eager": kept.speedup("taskmap", "eager").median,
+        **({"speed_over_eager": kept.speedup("taskmap", "eager").median} if "eager" in others else {}),
         "speed_of_the_fastest_calls": kept.best(best) / kept.best("taskmap"),
     }
 

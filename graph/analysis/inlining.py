@@ -12,10 +12,14 @@ from collections.abc import Container, Iterable
 
 from taskmap.graph.analysis.classify import arithmetic_cost, definition, is_contraction, is_injective, is_view
 from taskmap.graph.nodes import Node
+from taskmap.ir.analysis.contraction import BYTES
 from taskmap.ir.construct import product, static_size
 from taskmap.ir.nodes import Cast, Load
 
 CHEAP = 4
+_CHEAP_OF_BYTES = 8
+"""The same for values that are wider than those they are computed from: one that is dequantised costs 7, and its bytes
+are a quarter of it."""
 _LONG = 1 << 14
 """Elements beyond which a reduction to one element has a kernel of its own."""
 
@@ -49,15 +53,16 @@ def inlined_nodes(nodes: Iterable[Node], kept: Container[Node], once: Container[
             cost[node] = before
         elif not node.is_compute or node in kept or (node in feeds_anchor and not _is_cast(node)):
             continue
-        elif _is_cheap(node, before) and _is_in_memory(node, cost, once):
+        elif _is_cheap(node, before, cost) and _is_in_memory(node, cost, once):
             cost[node] = before + arithmetic_cost(definition(node))
     return set(cost)
 
 
-def _is_cheap(node: Node, before: int) -> bool:
+def _is_cheap(node: Node, before: int, inlined: Container[Node]) -> bool:
     """True if recomputing ``node`` and its inlined inputs costs no more than reading it."""
     define = definition(node)
-    return node.op != "copy" and is_injective(define) and before + arithmetic_cost(define) <= CHEAP
+    most = _CHEAP_OF_BYTES if any(n.dtype in BYTES for n in _values_behind(node, inlined)) else CHEAP
+    return node.op != "copy" and is_injective(define) and before + arithmetic_cost(define) <= most
 
 
 def _is_in_memory(node: Node, inlined: Container[Node], once: Container[Node]) -> bool:
@@ -68,7 +73,14 @@ def _is_in_memory(node: Node, inlined: Container[Node], once: Container[Node]) -
     if len(large) == 1 < len(behind):
         count = static_size(product(next(iter(large)).shape))
         return count is not None and count > _LONG and all(_reduces(n, *large) for n in behind if n not in large)
-    return not behind or (len(behind) == 1 and not behind[0].is_compute and node not in once)
+    if not behind or node in once:
+        return not behind
+    return len(behind) == 1 and (not behind[0].is_compute or _widens(node, behind[0]))
+
+
+def _widens(node: Node, value: Node) -> bool:
+    """True if ``node`` is a wider form of ``value``, bytes, which are what a kernel had better store."""
+    return value.dtype in BYTES and node.dtype.bytes > 1
 
 
 def _reduces(node: Node, value: Node) -> bool:

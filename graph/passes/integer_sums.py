@@ -124,7 +124,7 @@ def _convolution(node: Node) -> Node | None:
     if _depends(a, set(image)) or _depends(b, set(weight[1:])):
         return None
     held = [reader.node_of(one.q.buffer) for one in (a, b)]
-    if any(one.q.indices != tuple(at) for one, at in ((a, image), (b, weight))):
+    if not (_reads_whole(a.q, image) and _reads_whole(b.q, weight)):
         return None
     terms = static_size(product(w.shape[1:]))
     if terms is None or terms > LONGEST:
@@ -137,6 +137,12 @@ def _convolution(node: Node) -> Node | None:
     columns = None if a.zero is None else _filter_sums(held[1], len(node.shape))
     rows = None if b.zero is None else window_sums(total.inputs[0], w.shape[2:], slide, total.shape)
     return _finished(node, reader, total, (a, b), (rows, columns), terms)
+
+
+def _reads_whole(read: Load, at: list[Var]) -> bool:
+    """True if ``read`` is at these indices, of which it writes 0 along axes of size 1."""
+    each = zip(read.indices, read.buffer.shape, at, strict=True)
+    return all(i is v or (static_size(n) == 1 and constant_value(i) == 0) for i, n, v in each)
 
 
 def _moved(one: DequantisedValue, where: dict[Var, Expr]) -> DequantisedValue:

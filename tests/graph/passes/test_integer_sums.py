@@ -96,14 +96,16 @@ def test_an_operand_flattened_between_scaling_and_product() -> None:
 
 @pytest.mark.parametrize("shifted", [False, True])
 @pytest.mark.parametrize("zero", [None, 7, 255])
-def test_a_convolution(zero: int | None, shifted: bool) -> None:
-    rng = np.random.default_rng()
-    x, w, step, points = given(((2, 6, 7, 5), u8), ((4, 6, 3, 3), i8), ((4,), f32), ((4,), i64))
+@pytest.mark.parametrize(("batch", "window"), [(2, 3), (1, 3), (1, 1)], ids=str)
+def test_a_convolution(batch: int, window: int, zero: int | None, shifted: bool) -> None:
+    """Also with axes of size 1, at which tensors are read at 0, whatever the index."""
+    rng, border = np.random.default_rng(), window // 2
+    x, w, step, points = given(((batch, 6, 7, 5), u8), ((4, 6, window, window), i8), ((4,), f32), ((4,), i64))
     weight = dequantised(w, reshape(points, (4, 1, 1, 1)) if shifted else None, reshape(step, (4, 1, 1, 1)), i64)
-    out = convolution(dequantised(x, zero, 0.5), weight, (2, 1), (1, 1), (1, 1))
-    a, b, s = some(rng, u8, 2, 6, 7, 5), some(rng, i8, 4, 6, 3, 3), rng.random(4, np.float32)
-    image = np.pad((a.astype(np.float64) - (zero or 0)) * 0.5, ((0, 0), (0, 0), (1, 1), (1, 1)))
-    windows = np.lib.stride_tricks.sliding_window_view(image, (3, 3), axis=(2, 3))[:, :, ::2]
+    out = convolution(dequantised(x, zero, 0.5), weight, (2, 1), (border, border), (1, 1))
+    a, b, s = some(rng, u8, batch, 6, 7, 5), some(rng, i8, 4, 6, window, window), rng.random(4, np.float32)
+    image = np.pad((a.astype(np.float64) - (zero or 0)) * 0.5, ((0, 0), (0, 0), (border, border), (border, border)))
+    windows = np.lib.stride_tricks.sliding_window_view(image, (window, window), axis=(2, 3))[:, :, ::2]
     q = np.array([0, 3, -128, 127]) * shifted
     filters = (b - q.reshape(4, 1, 1, 1)) * s.reshape(4, 1, 1, 1).astype(np.float64)
     check(Graph([x, w, step, points], [out]), [a, b, s, q], np.einsum("nchwij,ocij->nohw", windows, filters))

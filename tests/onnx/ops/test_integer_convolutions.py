@@ -5,9 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 from taskmap.ir.types import f32, i32
 from taskmap.onnx.model import OnnxModel, load_model
+from tests.onnx.models import quantized_convolution
 
 U8, I8, I32 = TensorProto.UINT8, TensorProto.INT8, TensorProto.INT32
 
@@ -80,3 +82,14 @@ def test_a_quantised_convolution_adds_its_bias_as_an_integer() -> None:
     total = expected(x, w, 1, 3) + bias.reshape(1, 4, 1, 1)
     rounded = np.rint(total.astype(np.float32) * scale) + 120
     np.testing.assert_array_equal(made(x)[0], rounded.clip(0, 255).astype(np.uint8))
+
+
+def test_zero_points_of_0_are_not_subtracted() -> None:
+    """Here those of the weights: otherwise each window of the image would be summed for their sake."""
+    proto, inputs = quantized_convolution()
+    made = load_model(proto)
+    (got,) = made(inputs)
+    nodes = [n for s in made.program.segments() if s.graph is not None for n in s.graph.nodes()]
+    assert sum(n.op == "shift" for n in nodes) == 1
+    (want,) = ReferenceEvaluator(proto).run(None, inputs)
+    np.testing.assert_allclose(got, np.asarray(want), rtol=1e-5, atol=1e-5)

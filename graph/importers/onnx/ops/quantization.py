@@ -131,7 +131,7 @@ def _dequantize(call: OnnxCall) -> Any:
         node = pointwise("dequantize", (x, step), lambda a, s: a * s, target, wide)
         return Tensor(elem, node.shape, made=node)
     whole = to_dtype(x, i32) if x.dtype.bits < 32 else x
-    if call.has(2):
+    if call.has(2) and ((zeros := call.maybe(2)) is None or zeros.any()):
         point = to_dtype(along(call, x, call.node(2)), whole.dtype)
         whole = pointwise("shift", (whole, point), lambda a, z: a - z, whole.dtype, whole.dtype)
     node = pointwise("dequantize", (whole, step), lambda a, s: a * s, target, wide)
