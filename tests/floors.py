@@ -118,7 +118,8 @@ FLOORS: dict[str, tuple[str, ...]] = {
     "taskmap.report": (
         "roofline",
         "peaks records",
-        "html/ mappings sim_bounds text trees",
+        "mappings sim_bounds text trees",
+        "html/",
         "presentation",
         "collect",
         "kernels",
