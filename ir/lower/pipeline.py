@@ -27,15 +27,11 @@ __all__ = ["lower", "pipeline"]
 if TYPE_CHECKING:
     from taskmap.ir.lower.gpu import gpu_pipeline as _gpu_pipeline
     from taskmap.ir.lower.gpu import on_multiprocessors as _on_multiprocessors
-    from taskmap.ir.verify.rules import verify as _verify
-    from taskmap.ir.verify.rules import verify_each as _verify_each
-    from taskmap.ir.verify.rules import verify_lowered as _verify_lowered
+    from taskmap.ir.verify.rules import verified as _verified
 else:
     _gpu_pipeline = lazily("taskmap.ir.lower.gpu", "gpu_pipeline")
     _on_multiprocessors = lazily("taskmap.ir.lower.gpu", "on_multiprocessors")
-    _verify = lazily("taskmap.ir.verify.rules", "verify")
-    _verify_each = lazily("taskmap.ir.verify.rules", "verify_each")
-    _verify_lowered = lazily("taskmap.ir.verify.rules", "verify_lowered")
+    _verified = lazily("taskmap.ir.verify.rules", "verified")
 
 
 def pipeline(target: Target | None = None, table: tuple[Instruction, ...] | None = None) -> tuple[KernelPass, ...]:
@@ -82,7 +78,4 @@ def lower(
         kernel = _on_multiprocessors(kernel, target.cores)
     if not verify:
         return run_pipeline(passes, kernel, observe)
-    _verify(kernel)
-    lowered = run_pipeline(passes, kernel, both(observe, _verify_each()), verify=True)
-    _verify_lowered(lowered)
-    return lowered
+    return _verified(kernel, lambda watch: run_pipeline(passes, kernel, both(observe, watch), verify=True))

@@ -62,9 +62,13 @@ def verify(kernel: Kernel, rules: Sequence[Rule] = RULES) -> None:
         raise _error(kernel, rule, flaw)
 
 
-def verify_lowered(kernel: Kernel) -> None:
-    """Raises VerifyError for the first rule of lowered kernels that ``kernel`` violates."""
-    verify(kernel, LOWERED)
+def verified(kernel: Kernel, lower: Callable[[Observer[Kernel]], Kernel]) -> Kernel:
+    """``kernel`` after the passes that ``lower`` runs, with the rules checked before, after each pass, and at the end
+    those of lowered kernels, too. Raises VerifyError."""
+    verify(kernel)
+    lowered = lower(verify_each())
+    verify(lowered, LOWERED)
+    return lowered
 
 
 def _error(kernel: Kernel, rule: Rule, flaw: Violation) -> VerifyError:

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from taskmap.backend.cuda.resources import Resources
+from taskmap.backend.program.executable import TimedRun
 from taskmap.calls.bound import SplitProgram
-from taskmap.calls.prepared import Called
+from taskmap.calls.prepared import Called, PreparedGraph
 from taskmap.compile.strategies import Strategies
 from taskmap.compile.task_store import TaskKernel, TaskStore
 from taskmap.graph.fusion.planning import Group, Plan
@@ -87,6 +88,14 @@ class Compilation:
     parts: SplitProgram
     call: Called
     resources: Mapping[str, Resources] = field(default_factory=dict)
+
+    def take_runs(self) -> tuple[list[TimedRun], list[TimedRun]]:
+        """The runs timed since the last call of this method, of the main and the prepare program."""
+        parts = (self.call.main, self.call.prepare) if isinstance(self.call, PreparedGraph) else (self.call,)
+        taken = [list(part.executable.runs) for part in parts]
+        for part in parts:
+            part.executable.runs.clear()
+        return taken[0], taken[1] if len(taken) > 1 else []
 
 
 def new_session(options: Options, device: Device = CPU) -> Session:

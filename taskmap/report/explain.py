@@ -12,7 +12,6 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from taskmap.backend.program.executable import TimedRun
-from taskmap.calls.prepared import PreparedGraph
 from taskmap.compile.session import Compilation, Fallback, Session, new_session
 from taskmap.ir.errors import InputError
 from taskmap.options import Options
@@ -106,10 +105,10 @@ class _Measured:
 def _measure(run: Callable[[], object], record: list[Compilation | Fallback]) -> _Measured:
     """Compiles, warms up and measures; returns every graph then in ``record``, with its timed runs."""
     run()
-    prepared = {compilation: _take_runs(compilation)[1] for compilation in _compilations(record)}
+    prepared = {compilation: compilation.take_runs()[1] for compilation in _compilations(record)}
     run()
     for compilation in _compilations(record):
-        _take_runs(compilation)
+        compilation.take_runs()
     taken: dict[Compilation, list[TimedRun]] = {}
     began = time.perf_counter()
     done = 0
@@ -117,7 +116,7 @@ def _measure(run: Callable[[], object], record: list[Compilation | Fallback]) ->
         run()
         done += 1
         for compilation in _compilations(record):
-            taken.setdefault(compilation, []).extend(_take_runs(compilation)[0])
+            taken.setdefault(compilation, []).extend(compilation.take_runs()[0])
     return _Measured([_recorded(graph, prepared, taken, done) for graph in record], done)
 
 
@@ -135,13 +134,3 @@ def _recorded(
 
 def _compilations(record: Iterable[Compilation | Fallback]) -> list[Compilation]:
     return [graph for graph in record if isinstance(graph, Compilation)]
-
-
-def _take_runs(compilation: Compilation) -> tuple[list[TimedRun], list[TimedRun]]:
-    """The runs since the last call of this function, of the main and the prepare program."""
-    call = compilation.call
-    parts = (call.main, call.prepare) if isinstance(call, PreparedGraph) else (call,)
-    taken = [list(part.executable.runs) for part in parts]
-    for part in parts:
-        part.executable.runs.clear()
-    return taken[0], taken[1] if len(taken) > 1 else []

@@ -32,18 +32,14 @@ if TYPE_CHECKING:
     from taskmap.tuning.cuda_bench import conditions_with as _gpu_conditions
     from taskmap.tuning.database import Database as _Database
     from taskmap.tuning.here import conditions as _conditions
-    from taskmap.tuning.job import Setting as _Setting
-    from taskmap.tuning.tune import Budget as _Budget
     from taskmap.tuning.tune import operator_of as _operator_of
-    from taskmap.tuning.tune import tune as _tune
+    from taskmap.tuning.tune import tune_for as _tune_for
 else:
     _Database = lazily("taskmap.tuning.database", "Database")
     _conditions = lazily("taskmap.tuning.here", "conditions")
     _gpu_conditions = lazily("taskmap.tuning.cuda_bench", "conditions_with")
     _operator_of = lazily("taskmap.tuning.tune", "operator_of")
-    _tune = lazily("taskmap.tuning.tune", "tune")
-    _Budget = lazily("taskmap.tuning.tune", "Budget")
-    _Setting = lazily("taskmap.tuning.job", "Setting")
+    _tune_for = lazily("taskmap.tuning.tune", "tune_for")
 
 _log = logging.getLogger(__name__)
 _OFF = ("0", "off", "no", "false")
@@ -120,11 +116,10 @@ class Choices:
         return None if record is None else found.read(record.config, self.target)
 
     def _tune(self, found: Problem, seconds: float, tell: Callable[[Any], None]) -> None:
-        o = self.options
         isa = self.toolchain.isa if isinstance(self.toolchain, Toolchain) else None
-        setting = _Setting(self.target.cores, isa, o.fast_math, o.cache_dir, o.gpu)
-        budget = _Budget(seconds) if self.budget is None else replace(self.budget, seconds=seconds)
-        self.tuned.append(_tune(found, self.target, setting, self._here_now(), self._opened(), budget, show=tell))
+        budget = seconds if self.budget is None else replace(self.budget, seconds=seconds)
+        here, database = self._here_now(), self._opened()
+        self.tuned.append(_tune_for(found, self.target, self.options, isa, here, database, budget, tell))
 
     def _opened(self) -> Any:
         if self._database is None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from taskmap.ir.target import Target
 from taskmap.ir.util.waiting import first_done
+from taskmap.options import Options
 from taskmap.schedules import Problem, Space, space_of
 from taskmap.tuning.database import Database
 from taskmap.tuning.job import Failure, Job, JobOutcome, Setting
@@ -90,6 +91,22 @@ class Tuned:
 def operator_of(problem: Problem, target: Target) -> Operator:
     """The operator under which ``problem`` is recorded."""
     return Operator(problem.template, problem.shapes, problem.dtypes, problem.layout, str(target))
+
+
+def tune_for(
+    problem: Problem,
+    target: Target,
+    options: Options,
+    isa: str | None,
+    here: Conditions,
+    database: Database,
+    budget: Budget | float,
+    show: Show | None = None,
+) -> Tuned:
+    """``tune`` for kernels that are compiled with ``options``; a budget may be just its seconds."""
+    setting = Setting(target.cores, isa, options.fast_math, options.cache_dir, options.gpu)
+    given = budget if isinstance(budget, Budget) else Budget(budget)
+    return tune(problem, target, setting, here, database, given, show=show)
 
 
 def tune(

@@ -16,7 +16,6 @@ from onnx import ModelProto
 
 from taskmap.archive.keep_model import keep, run_files
 from taskmap.backend.program.executable import TimedRun
-from taskmap.calls.prepared import PreparedGraph
 from taskmap.cli.options import folder_of
 from taskmap.cli.output import plain, print_json
 from taskmap.cli.run.compare import Comparison, compare, other_outputs
@@ -31,6 +30,7 @@ from taskmap.cli.run.facts import (
     write_trace,
 )
 from taskmap.cli.run.inputs import InputSpec, Wanted, inputs_for
+from taskmap.cli.run.layers import Layers, compare_layers, onnxruntime_run
 from taskmap.cli.targets import chosen
 from taskmap.compile.session import Compilation, Fallback
 from taskmap.graph.fusion.planning import Group
@@ -47,16 +47,11 @@ from taskmap.util.gc_pause import collector_frozen
 
 # The first result waits for the imports, and few runs are compared or profiled.
 if TYPE_CHECKING:
-    from taskmap.cli.run.layers import Layers
-    from taskmap.cli.run.layers import compare_layers as _compare_layers
-    from taskmap.cli.run.layers import onnxruntime_run as _onnxruntime_run
     from taskmap.report.collect import Recorded as _Recorded
     from taskmap.report.collect import account as _account
     from taskmap.report.kernels import with_kernels as _with_kernels
     from taskmap.report.presentation import Report
 else:
-    _compare_layers = lazily("taskmap.cli.run.layers", "compare_layers")
-    _onnxruntime_run = lazily("taskmap.cli.run.layers", "onnxruntime_run")
     _Recorded = lazily("taskmap.report.collect", "Recorded")
     _account = lazily("taskmap.report.collect", "account")
     _with_kernels = lazily("taskmap.report.kernels", "with_kernels")
@@ -92,7 +87,7 @@ def _run(a: argparse.Namespace, request: Request | None) -> int:
     for _ in range(a.warmup):
         model(inputs)
     compiled = list(record)
-    _take(record)
+    _taken(record)
     times = [timed(lambda: model(inputs)) for _ in range(a.repeat)]
     names = [p.name for p in model.outputs]
     verdicts: list[Comparison] = []
@@ -145,8 +140,8 @@ def _layers(a: argparse.Namespace, options: Options, inputs: Mapping[str, Array]
     def by_reference(model: ModelProto, given: Mapping[str, Array]) -> list[Any]:
         return load_model(model, engine=by_definition)(dict(given))
 
-    theirs = _onnxruntime_run(a.threads) if a.compare == "onnxruntime" else by_reference
-    return _compare_layers(a.model, inputs, ours, theirs, rtol=a.rtol, atol=a.atol, differs=differs)
+    theirs = onnxruntime_run(a.threads) if a.compare == "onnxruntime" else by_reference
+    return compare_layers(a.model, inputs, ours, theirs, rtol=a.rtol, atol=a.atol, differs=differs)
 
 
 def specs_of(ports: Sequence[Port]) -> list[InputSpec]:
@@ -165,21 +160,13 @@ def _numbers(port: Port) -> np.dtype[Any] | None:
         return None
 
 
-def _take(record: Sequence[Compilation | Fallback]) -> list[tuple[Compilation, list[TimedRun], list[TimedRun]]]:
-    """The runs timed since the last call of this function, of the main and the prepare program."""
-    found = []
-    for c in (c for c in record if isinstance(c, Compilation)):
-        parts = (c.call.main, c.call.prepare) if isinstance(c.call, PreparedGraph) else (c.call,)
-        taken = [list(part.executable.runs) for part in parts]
-        for part in parts:
-            part.executable.runs.clear()
-        found.append((c, taken[0], taken[1] if len(taken) > 1 else []))
-    return found
+def _taken(record: Sequence[Compilation | Fallback]) -> list[tuple[Compilation, list[TimedRun], list[TimedRun]]]:
+    return [(c, *c.take_runs()) for c in record if isinstance(c, Compilation)]
 
 
 def _report(model: OnnxModel, record: Sequence[Compilation | Fallback], runs: int, trace: Path | None) -> Report:
     """The time of every kernel."""
-    taken = _take(record)
+    taken = _taken(record)
     if trace is not None:
         write_trace(trace, _trace(taken))
     recorded = [_Recorded(c, tuple(main), tuple(prepare), len(main) / runs) for c, main, prepare in taken]
