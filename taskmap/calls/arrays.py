@@ -72,11 +72,21 @@ class ConstantArrays(ConstantBlock):
         return laid_out(whole, start, dtype, shape, strides)
 
 
+class _Profiler:
+    """PyTorch's profiler, where PyTorch is loaded."""
+
+    @property
+    def _is_profiler_enabled(self) -> bool:
+        profiler = sys.modules.get("torch.autograd.profiler")
+        return profiler is not None and bool(profiler._is_profiler_enabled)
+
+
 class ArrayGraph(BoundGraph):
     """A compiled graph called with arrays, of the types that hold the graph's. ``alignment``: the address of every
     tensor used by native code must be a multiple of this many bytes; by default of the element type's."""
 
     FACTS: ClassVar[Mapping[str, str]] = {"size": "shape[{}]"}
+    profiler: ClassVar[Any] = _Profiler()
 
     def __init__(self, bound: BoundProgram, executable: Runs, alignment: int | None = None) -> None:
         self.kept = KeptArrays()
@@ -131,11 +141,6 @@ class ArrayGraph(BoundGraph):
     def block(sizes: Mapping[int, int]) -> ConstantArrays:
         """One block of memory for constants of these sizes, by slot."""
         return ConstantArrays(sizes)
-
-    def is_profiled(self) -> bool:
-        """True if torch.profiler is on."""
-        profiler = sys.modules.get("torch.autograd.profiler")
-        return profiler is not None and bool(profiler._is_profiler_enabled)
 
 
 def on_arrays(

@@ -39,6 +39,8 @@ class BoundGraph:
 
     FACTS: ClassVar[Mapping[str, str]] = {}
     """Python's text for each fact of an argument that a symbolic size may come from."""
+    profiler: ClassVar[Any]
+    """PyTorch's profiler, torch.autograd.profiler, or an object that asks it; while it is on, kernels are ranges."""
     kept: OutputPool | ConstantBlock
     """The memory of large results."""
 
@@ -99,10 +101,6 @@ class BoundGraph:
         """The addresses of the program's table."""
         return array("q", [self.address(values[s]) for s in self.binding.io])
 
-    def is_profiled(self) -> bool:
-        """True if torch.profiler is on, which shows kernels as ranges."""
-        raise NotImplementedError
-
     # Common to all.
 
     def __call__(self, args: list[Any]) -> list[Any]:
@@ -126,6 +124,9 @@ class BoundGraph:
 
     def run(self, values: list[Any], constants: array[int]) -> list[Any]:
         """The outputs, given all slots filled before the call and the addresses of the constants."""
+        return self._run(values, constants)
+
+    def _run(self, values: list[Any], constants: array[int]) -> list[Any]:
         dims = self.read_dims(values)
         places = self.places(dims)
         self.execute(values, constants, dims, places)
@@ -142,7 +143,7 @@ class BoundGraph:
             shape, strides, _ = places[slot]
             kept = slot in self._large
             values[slot] = self.kept.take(slot, shape, strides, dtype) if kept else self.new(shape, strides, dtype)
-        executable = self._ranged() if self.is_profiled() else self.executable
+        executable = self._ranged() if self.profiler._is_profiler_enabled else self.executable
         if not self.binding.externs:
             executable(self.table(values, places), dims, constants)
             return

@@ -33,6 +33,7 @@ class CompiledGraph(BoundGraph):
     """
 
     FACTS: ClassVar[Mapping[str, str]] = {"size": "size({})", "stride": "stride({})", "offset": "storage_offset()"}
+    profiler: ClassVar[Any] = _profiler
 
     def __init__(
         self, bound: BoundProgram, executable: Runs, device: torch.device = CPU, alignment: int | None = None
@@ -52,9 +53,6 @@ class CompiledGraph(BoundGraph):
         with on_gpu(self.device):
             return self._run(values, constants)
 
-    def _run(self, values: list[Any], constants: array[int]) -> list[Any]:
-        return super().run(values, constants)
-
     @staticmethod
     def type_of(dtype: DType) -> torch.dtype:
         """PyTorch's type."""
@@ -69,10 +67,6 @@ class CompiledGraph(BoundGraph):
     def block(sizes: Mapping[int, int]) -> ConstantMemory:
         """One block of memory for constants of these sizes, by slot."""
         return ConstantMemory(sizes)
-
-    def is_profiled(self) -> bool:
-        """True if torch.profiler is on."""
-        return bool(_profiler._is_profiler_enabled)
 
     def fit_arguments(self, values: list[Any], places: Mapping[int, Place]) -> None:
         """Replace the arguments that native code cannot use in place."""
