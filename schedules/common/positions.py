@@ -11,8 +11,6 @@ from taskmap.ir.construct import index
 from taskmap.ir.nodes import Buffer, Dim, Expr
 from taskmap.schedules.common.inline import Inliner
 
-__all__ = ["flatten", "position_of", "positions_in", "store_outputs", "unravel"]
-
 
 def positions_in(out: Buffer, domain: Buffer, axes: Sequence[Expr]) -> tuple[Expr, ...]:
     """The indices of ``out`` for position ``axes`` of the domain: the same, or those with the same row-major number."""

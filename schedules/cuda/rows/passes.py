@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from taskmap.ir.analysis.positions import unravel
 from taskmap.ir.analysis.simplify import Simplifier
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import ceil_div, index, minimum, product
@@ -17,7 +18,7 @@ from taskmap.ir.decompose.groups.thread_group import ThreadGroup
 from taskmap.ir.nodes import Buffer, Expr, LoopKind, Reduce
 from taskmap.ir.task import Stage
 from taskmap.schedules.common.inline import Inliner
-from taskmap.schedules.common.positions import position_of, positions_in, unravel
+from taskmap.schedules.common.positions import position_of, positions_in
 from taskmap.schedules.common.row_domain import reductions_of
 from taskmap.schedules.cuda.rows.config import RowConfig, RowProblem
 from taskmap.schedules.cuda.rows.kept import KeptValues, RowElement
