@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,13 +26,8 @@ from taskmap.ir.decompose.stage_spec import OPERATORS, StageSpec, sum_axes
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.expressions import Buffer, Scope, Var
 from taskmap.ir.expressions import Reduce as Sum
-from taskmap.ir.util.lazy import lazily
+from taskmap.ir.interp.definitions import evaluate
 from taskmap.ir.visit import loads_in, walk_exprs
-
-if TYPE_CHECKING:
-    from taskmap.ir.interp.definitions import evaluate as _evaluate
-else:
-    _evaluate = lazily("taskmap.ir.interp.definitions", "evaluate")
 
 
 class _Stage(StageSpec, Root):
@@ -122,7 +117,7 @@ class _Stage(StageSpec, Root):
             sizes |= {d: n for d, n in zip(b.shape, array.shape, strict=True) if isinstance(d, Var)}
         for s in self.task.stages:
             definition = tasks.Compute(s.out.name, tuple(found), s.shape, s.out.dtype, s.axes, s.body)
-            found[s.out] = _evaluate(definition, list(found.values()), sizes)
+            found[s.out] = evaluate(definition, list(found.values()), sizes)
             if s is self.stage:
                 break
         return np.asarray(found[self.stage.out])

@@ -12,15 +12,17 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Concatenate, ParamSpec
+from typing import Concatenate, ParamSpec
 
 from taskmap.ir.algebra.mapping import TaskMapping
 from taskmap.ir.construct import static_size
 from taskmap.ir.decompose import checks
 from taskmap.ir.decompose.cores import check_continued, check_parallel, check_vectors
+from taskmap.ir.decompose.facts import facts_of
 from taskmap.ir.decompose.groups.fold import Fold
 from taskmap.ir.decompose.leaves import leaf_of
 from taskmap.ir.decompose.levels import Level
+from taskmap.ir.decompose.lowering import kernel_of
 from taskmap.ir.decompose.micro.kernel import MicroKernel
 from taskmap.ir.decompose.ownership import mapping_of
 from taskmap.ir.decompose.picture import svg_of
@@ -31,15 +33,7 @@ from taskmap.ir.decompose.steps import AccumulateStep, DoneStep, MoveStep, Split
 from taskmap.ir.expressions import Scope
 from taskmap.ir.nodes import Kernel
 from taskmap.ir.types import DType
-from taskmap.ir.util.lazy import lazily
 
-# Lowering knows the kinds of specs, which have these primitives.
-if TYPE_CHECKING:
-    from taskmap.ir.decompose.facts import facts_of as _facts_of
-    from taskmap.ir.decompose.lowering import kernel_of as _kernel_of
-else:
-    _facts_of = lazily("taskmap.ir.decompose.facts", "facts_of")
-    _kernel_of = lazily("taskmap.ir.decompose.lowering", "kernel_of")
 P = ParamSpec("P")
 Size = int | tuple[int, int]
 """The size of a tile along an axis: neighbours, or (width, stride) for pieces of ``width`` after each ``stride``."""
@@ -372,7 +366,7 @@ class Primitives:
         sizes: values for symbolic sizes, by name; the others remain arguments. Raises ScheduleError for a tree that is
         not finished, or that needs more threads, registers or shared memory than a block has.
         """
-        return _kernel_of(self._tree(), name, sizes)
+        return kernel_of(self._tree(), name, sizes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,7 +384,7 @@ class Strategy(Tree, Primitives):
 
     def __str__(self) -> str:
         """The tree; a finished one with the barriers, the memory and the workers of its kernel."""
-        return show(self, *_facts_of(self)) if self.is_done else show(self)
+        return show(self, *facts_of(self)) if self.is_done else show(self)
 
     __repr__ = __str__
 
