@@ -20,7 +20,7 @@ from taskmap.backend.cpu.lane_tests import LaneCompare, lane_test
 from taskmap.ir import nodes as ir
 from taskmap.ir.construct import constant_value, static_size
 from taskmap.ir.errors import CodegenError
-from taskmap.ir.types import DType, bf16, compute_type, f16, i8, i32, i64, u8
+from taskmap.ir.types import DType, bf16, compute_type, f16, f32, i8, i32, i64, u8
 from taskmap.ir.visit import walk_exprs
 
 _C_TYPES = {"bool": "b8", "e4m3": "fa8", "e5m2": "fb8"}
@@ -230,6 +230,9 @@ class Expressions(ExpressionWriter[str]):
         source, dtype, lanes = e.a.dtype, e.dtype, e.lanes
         if source.is_bool and not dtype.is_bool:
             return self._cast_of_bool(e)
+        if (step := _step_of_quantisation(e)) is not None:
+            name, inside = step
+            return f"tm_{name}_{c_type(source)}x{lanes}_to_{c_type(dtype)}x{lanes}({self.of(inside)})"
         code = self.of(e.a)
         if source.is_bool:
             return code
@@ -291,6 +294,29 @@ class Expressions(ExpressionWriter[str]):
         if e.op not in _FOLDS:
             raise CodegenError(f"{e.op} over the lanes of a vector of {e.dtype} cannot be written in C")
         return f"tm_{_FOLDS[e.op]}_{c_type(e.a.dtype, e.a.lanes)}({code})"
+
+
+_BYTES = {i8: (-128, 127), u8: (0, 255)}
+
+
+def _step_of_quantisation(e: ir.Cast) -> tuple[str, ir.Expr] | None:
+    """The function of the prelude that a cast of vectors is together with the operations before it, and its operand:
+    i32 from rounded f32, a byte from i32 held in its range. None for any other cast."""
+    a = e.a
+    if e.lanes < 4:
+        return None
+    if e.dtype == i32 and isinstance(a, ir.Call) and a.name == "round" and a.dtype == f32:
+        return "nearest", a.args[0]
+    if e.dtype not in _BYTES or a.dtype != i32 or not isinstance(a, ir.Binary) or a.op != "min":
+        return None
+    inside, (low, high) = a.a, _BYTES[e.dtype]
+    if not isinstance(inside, ir.Binary) or inside.op != "max":
+        return None
+    return ("clamped", inside.a) if _is_number(inside.b, low) and _is_number(a.b, high) else None
+
+
+def _is_number(e: ir.Expr, value: int) -> bool:
+    return constant_value(e.a if isinstance(e, ir.Broadcast) else e) == value
 
 
 def looked_up(e: ir.Load) -> ir.Expr | None:

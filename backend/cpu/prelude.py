@@ -18,6 +18,7 @@ No header is included, so compile time depends on use alone. The names (V is a v
     tm_not_M(m)
     tm_cast_DxL_to_ExL(x)                            D, E also masks, and b8, the bytes 0 and 1 of a bool
     tm_mask_DxL_to_ExL(x)                            the same, between masks and b8
+    tm_nearest_f32xL_to_i32xL(x)  tm_clamped_i32xL_to_i8xL(x)   casts after rounding to nearest, and to the range of i8
     tm_hsum_V(x)  tm_hprod_V  tm_hmax_V  tm_hmin_V   one element
     tm_vdpbf16ps_V(c, a, b)  tm_vpdpbusd_V  tm_vpdpwssd_V  tm_vex_...   dot products of neighbours, see math/dot
     tm_tile_...  tm_tdp...                           tile registers, see math/amx
@@ -40,6 +41,7 @@ from taskmap.backend.cpu.math.amx import tile_text
 from taskmap.backend.cpu.math.cast import cast, mask, round_to_bf16
 from taskmap.backend.cpu.math.dot import dot, is_dot
 from taskmap.backend.cpu.math.look_up import look_up, permuted
+from taskmap.backend.cpu.math.quantise import clamped, nearest
 from taskmap.backend.cpu.math.reduce import COMBINE, reduction
 from taskmap.backend.cpu.math.types import PREAMBLE, SCALAR_TYPES, SELDOM, Vector, parse_vector, typedef
 from taskmap.backend.cpu.math.vector_math import function, is_function
@@ -48,10 +50,16 @@ from taskmap.ir.errors import CodegenError
 
 _SYMBOL = re.compile(r"\b(?:tm_\w+|[a-z]+\d+x\d+(?:_u)?|f16|f[ab]8)\b")
 _WORD = re.compile(r"[a-zA-Z_]\w*")
-_PAIR = re.compile(r"tm_(cast|mask)_([a-z]+\d+x\d+)_to_([a-z]+\d+x\d+)")
+_PAIR = re.compile(r"tm_(cast|mask|nearest|clamped)_([a-z]+\d+x\d+)_to_([a-z]+\d+x\d+)")
 _INDEXED = re.compile(r"tm_(gather|scatter)_([a-z]+\d+)_((?:i32|i64)x\d+)")
 _CALL = re.compile(r"tm_(\w+?)_([a-z]+\d+x\d+)")
 
+_CONVERSIONS: dict[str, Callable[[Vector, Vector, int], str | None]] = {
+    "cast": cast,
+    "mask": mask,
+    "nearest": nearest,
+    "clamped": clamped,
+}
 _Definition = Callable[[Vector, int], str | None]
 _STRUCTURAL: dict[str, _Definition] = {
     "load": math_memory.load,
@@ -164,7 +172,7 @@ def _text(symbol: str, vector_bytes: int) -> str | None:
         source, target = parse_vector(pair[2]), parse_vector(pair[3])
         if source is None or target is None or source.lanes != target.lanes:
             return None
-        return (cast if pair[1] == "cast" else mask)(source, target, vector_bytes)
+        return _CONVERSIONS[pair[1]](source, target, vector_bytes)
     if indexed := _INDEXED.fullmatch(symbol):
         index = parse_vector(indexed[3])
         value = parse_vector(f"{indexed[2]}x{index.lanes}") if index else None

@@ -44,7 +44,9 @@ def inlined_nodes(nodes: Iterable[Node], kept: Container[Node], once: Container[
     anchors = {n for n in order if is_anchor(n)}
     feeds_anchor: set[Node] = set()
     for node in reversed(order):
-        if any(u in anchors or (u in feeds_anchor and views_of_memory(u)) for u in users[node]):
+        if any(
+            (u in anchors and not _reads_once(u)) or (u in feeds_anchor and views_of_memory(u)) for u in users[node]
+        ):
             feeds_anchor.add(node)
     cost: dict[Node, int] = {}  # of each inlined node, including everything inlined into it
     for node in order:
@@ -56,6 +58,12 @@ def inlined_nodes(nodes: Iterable[Node], kept: Container[Node], once: Container[
         elif _is_cheap(node, before, cost) and _is_in_memory(node, cost, once):
             cost[node] = before + arithmetic_cost(definition(node))
     return set(cost)
+
+
+def _reads_once(node: Node) -> bool:
+    """True for a depthwise convolution, which copies each part of its image once."""
+    groups = node.attrs.get("groups")
+    return "dilation" in node.attrs and groups == static_size(node.inputs[0].shape[1]) != 1
 
 
 def _is_cheap(node: Node, before: int, inlined: Container[Node]) -> bool:

@@ -11,13 +11,13 @@ from taskmap.backend.cpu.codegen import generate
 from taskmap.graph.ops import activations, arithmetic, matmul, reductions, softmax, views
 from taskmap.ir.algebra.mapping import repeat
 from taskmap.ir.builder import Builder
-from taskmap.ir.construct import call, cast, const, index, ramp, select, unary
+from taskmap.ir.construct import call, cast, const, index, maximum, minimum, ramp, select, unary
 from taskmap.ir.errors import CodegenError
 from taskmap.ir.lower.pipeline import lower
 from taskmap.ir.nodes import Buffer, Evaluate, Kernel, LaneReduce, LoopKind, MappedFor, Move, Region, Scope, Var
 from taskmap.ir.target import cpu_target
 from taskmap.ir.task import Stage, Task
-from taskmap.ir.types import bf16, boolean, f32, i8, i64
+from taskmap.ir.types import DType, bf16, boolean, f32, i8, i32, i64, u8
 from taskmap.schedules import schedule
 from tests.schedules.graph_tasks import fused, tensor
 from tests.schedules.running import Case, run_cases
@@ -159,3 +159,15 @@ def test_a_division_of_known_lanes_is_written_as_its_result(step: int) -> None:
     places = np.arange(96)
     (found,) = run_cases([Case(task, [value])])[0]
     np.testing.assert_array_equal(found, value[places // step] + value[places % step])
+
+
+@pytest.mark.parametrize(("dtype", "low", "high"), [(i8, -128, 127), (u8, 0, 255)], ids=["i8", "u8"])
+def test_steps_of_quantisation_are_one_function_each(dtype: DType, low: int, high: int) -> None:
+    target, x, i = cpu_target("avx512", 2), Buffer("x", f32, (640,)), Var("i")
+    out, whole = Buffer("out", dtype, (640,)), cast(call("round", x[i] * 3.0), i32) + 5
+    body = cast(minimum(maximum(whole, low), high), dtype)
+    kernel = schedule(Task("quantize", (x,), (Stage(out, (i,), body, "quantize"),), (out,), (), 0), target)
+    text = generate(lower(kernel, target=target), target.vector_bytes).text
+    assert "tm_nearest_f32x" in text
+    assert f"_to_{dtype}x" in text.split("tm_clamped_i32x")[1]
+    assert "tm_cast_" not in text

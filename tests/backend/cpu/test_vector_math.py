@@ -345,6 +345,30 @@ def test_casts_are_those_of_torch(build: Callable[[str, str], ctypes.CDLL], isa:
 
 
 @pytest.mark.parametrize(("isa", "lanes"), [*CONFIGS, ("avx512", 64)])
+def test_steps_of_quantisation_are_the_casts_that_they_replace(
+    build: Callable[[str, str], ctypes.CDLL], isa: str, lanes: int
+) -> None:
+    f, i = f"f32x{lanes}", f"i32x{lanes}"
+    text = elementwise("near", "f32", "i32", lanes, f"tm_nearest_{f}_to_{i}(x)")
+    text += elementwise("rounded", "f32", "i32", lanes, f"tm_cast_{f}_to_{i}(tm_round_{f}(x))")
+    bytes_ = {"i8": (torch.int8, -128, 127), "u8": (torch.uint8, 0, 255)}
+    for b in bytes_:
+        text += elementwise(f"clamped_{b}", "i32", b, lanes, f"tm_clamped_{i}_to_{b}x{lanes}(x)")
+    library = build(text, isa)
+    halves = torch.arange(-600, 600, 0.25)
+    x = torch.cat(
+        [halves, torch.randn(N) * 1e4, torch.tensor([2.0**31, -(2.0**31), -1e30, 1e30, torch.inf, -torch.inf])]
+    )
+    x = torch.cat([x, torch.full((64,), torch.nan)])[: (len(x) + 64) // 64 * 64]
+    assert_same(run(library, "near", torch.int32, x), run(library, "rounded", torch.int32, x), x)
+    inside = x.abs() < 1e9
+    assert_same(run(library, "near", torch.int32, x)[inside], x[inside].round().int(), x[inside])
+    whole = integer_inputs(torch.int32)
+    for b, (dtype, low, high) in bytes_.items():
+        assert_same(run(library, f"clamped_{b}", dtype, whole), whole.clamp(low, high).to(dtype), whole)
+
+
+@pytest.mark.parametrize(("isa", "lanes"), [*CONFIGS, ("avx512", 64)])
 def test_masks(build: Callable[[str, str], ctypes.CDLL], isa: str, lanes: int) -> None:
     def through(first: str, second: str) -> str:
         b8, a, b = (f"{m}x{lanes}" for m in ("b8", first, second))
