@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from benchmarks.models import relative_error
-from benchmarks.narrow import decoder_step, each_case, networks
+from benchmarks.narrow import decoder_step, each_case, networks, quantised
 from benchmarks.narrow.compared import Entrant, compared
 from benchmarks.narrow.decoder import (
     KINDS,
@@ -26,9 +26,11 @@ from benchmarks.support.harness import Protocol
 QUICK = ["--small", "--rounds", "1", "--window", "0.001", "--patience", "0", "--threads", "1", "--engines", "taskmap"]
 
 
+@pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")  # PyTorch's exporter uses it
 @pytest.mark.parametrize(("benchmark", "words", "names"), [
     (networks, ["--models", "llama"], ["llama"]),
     (decoder_step, ["--kinds", "bf16", "int4"], ["bf16", "int4"]),
+    (quantised, ["--models", "mobilenet_v2", "--inputs", "2"], ["mobilenet_v2, qdq", "mobilenet_v2, dynamic"]),
 ])  # fmt: skip
 def test_they_run_and_resume(
     benchmark: Any, words: list[str], names: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
