@@ -247,7 +247,7 @@ def _dim_text(var: Var, source: DimSource, facts: Mapping[str, str]) -> str:
     match source:
         case ("input", int(i)):
             return f"int(a[{i}])"
-        case ("size" | "stride" as fact, int(i), int(d)) if fact in facts:
+        case ("size" | "stride", int(i), int(d)) if (fact := str(source[0])) in facts:
             return f"a[{i}].{facts[fact].format(d)}"
         case ("offset", int(i)) if "offset" in facts:
             return f"a[{i}].{facts['offset']}"
