@@ -64,7 +64,7 @@ def test_every_node_is_compared(model: Path, capsys: Capture, way: str) -> None:
 
 
 def test_the_first_node_that_differs_is_named(model: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("taskmap.cli.run.onnx.onnxruntime_run", lambda _: wrong_after("n", {"n", "s", "y"}))
+    monkeypatch.setattr("taskmap.cli.run.onnx._onnxruntime_run", lambda _: wrong_after("n", {"n", "s", "y"}))
     monkeypatch.setattr("taskmap.cli.run.onnx.other_outputs", lambda *_: [np.zeros((1, 4), np.float32)])
     assert main(["run", str(model), "--compare", "onnxruntime", "--layers"]) == 1
     assert "the first node that differs: second, Neg of r\n" in capsys.readouterr().out
@@ -73,7 +73,7 @@ def test_the_first_node_that_differs_is_named(model: Path, capsys: Capture, monk
 def test_a_difference_of_fused_nodes_is_found_by_bisection(
     model: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("taskmap.cli.run.onnx.onnxruntime_run", lambda _: wrong_after("s", {"s", "y"}, alone=True))
+    monkeypatch.setattr("taskmap.cli.run.onnx._onnxruntime_run", lambda _: wrong_after("s", {"s", "y"}, alone=True))
     monkeypatch.setattr("taskmap.cli.run.onnx.other_outputs", lambda *_: [np.zeros((1, 4), np.float32)])
     assert main(["run", str(model), "--compare", "onnxruntime", "--layers", "--json"]) == 1
     layers = json.loads(capsys.readouterr().out)["layers"]

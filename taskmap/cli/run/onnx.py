@@ -30,7 +30,6 @@ from taskmap.cli.run.facts import (
     write_trace,
 )
 from taskmap.cli.run.inputs import InputSpec, Wanted, inputs_for
-from taskmap.cli.run.layers import Layers, compare_layers, onnxruntime_run
 from taskmap.cli.targets import chosen
 from taskmap.compile.session import Compilation, Fallback
 from taskmap.graph.fusion.planning import Group
@@ -47,11 +46,16 @@ from taskmap.util.gc_pause import collector_frozen
 
 # The first result waits for the imports, and few runs are compared or profiled.
 if TYPE_CHECKING:
+    from taskmap.cli.run.layers import Layers
+    from taskmap.cli.run.layers import compare_layers as _compare_layers
+    from taskmap.cli.run.layers import onnxruntime_run as _onnxruntime_run
     from taskmap.report.collect import Recorded as _Recorded
     from taskmap.report.collect import account as _account
     from taskmap.report.kernels import with_kernels as _with_kernels
     from taskmap.report.presentation import Report
 else:
+    _compare_layers = lazily("taskmap.cli.run.layers", "compare_layers")
+    _onnxruntime_run = lazily("taskmap.cli.run.layers", "onnxruntime_run")
     _Recorded = lazily("taskmap.report.collect", "Recorded")
     _account = lazily("taskmap.report.collect", "account")
     _with_kernels = lazily("taskmap.report.kernels", "with_kernels")
@@ -140,8 +144,8 @@ def _layers(a: argparse.Namespace, options: Options, inputs: Mapping[str, Array]
     def by_reference(model: ModelProto, given: Mapping[str, Array]) -> list[Any]:
         return load_model(model, engine=by_definition)(dict(given))
 
-    theirs = onnxruntime_run(a.threads) if a.compare == "onnxruntime" else by_reference
-    return compare_layers(a.model, inputs, ours, theirs, rtol=a.rtol, atol=a.atol, differs=differs)
+    theirs = _onnxruntime_run(a.threads) if a.compare == "onnxruntime" else by_reference
+    return _compare_layers(a.model, inputs, ours, theirs, rtol=a.rtol, atol=a.atol, differs=differs)
 
 
 def specs_of(ports: Sequence[Port]) -> list[InputSpec]:
