@@ -278,7 +278,7 @@ def best_vector_run(
             step = w.step(runs[r][-1])
             total += 0.25 if step == 0 else 1 if step == 1 else lanes / 2
         size = static_size(extents[r])
-        filled = 1.0 if size is None or size >= lanes else size / lanes
+        filled = 1.0 if size is None or size >= lanes else max(size, 1) / lanes
         return total / filled, -r
 
     return min(range(len(runs)), key=cost, default=-1)

@@ -72,7 +72,8 @@ def take_aliases(
         base = arguments[k] if is_argument else values[k]
         if i in written and not is_argument:
             new, argument = written[i]
-            if _same_memory(returned[new], fx_node) and _same_strides(values[new], arguments[argument]):
+            source = returned[new]  # None where the graph computes no new value
+            if source is not None and _same_memory(source, fx_node) and _same_strides(values[new], arguments[argument]):
                 place, base = (True, argument), values[new]
         offset = None if place == (False, i) else _distance(base, values[i], graph, symbols)
         if offset is not None:

@@ -117,3 +117,29 @@ def test_a_part_of_a_symbolic_axis_that_has_one_element_broadcasts() -> None:
     for n in (7, 5):  # in pieces of 3, 3, 1 and 2, 2, 1: the last is 1 by a guard, not by its expression
         x = torch.randn(n, n)
         assert_like(run(x), f(x))
+
+
+def test_a_rolled_tensor_without_elements() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return x[..., 3::2, None, :-1].roll(-1, 1)
+
+    x = torch.randn(6, 1)[1::2]
+    got = torch.compile(program, backend="taskmap", dynamic=True)(x)
+    assert got.shape == program(x).shape == (0, 1, 0)
+
+
+def test_views_of_an_argument_whose_new_value_is_not_needed() -> None:
+    """The graph of the backward pass, whose results have no place among those of the first one."""
+
+    def program(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x.clamp_(-1, 1)
+        return torch.meshgrid(x[0], x[:, 0], indexing="ij")[1], torch.logit(y)
+
+    x, y = torch.randn(1, 1), torch.rand((), requires_grad=True)
+    same = x.clone()
+    want, got = program(same, y), torch.compile(program, backend="taskmap")(x, y)
+    assert torch.equal(x, same)
+    for w, g in zip(want, got, strict=True):
+        torch.testing.assert_close(g, w)
+    (gradient,), (expected,) = (torch.autograd.grad(results[1], y) for results in (got, want))
+    torch.testing.assert_close(gradient, expected)
