@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
-from benchmarks.support.report import Report, earlier
+from benchmarks.support.harness import geometric_mean
+from benchmarks.support.report import Check, Report, earlier
 from benchmarks.sweep.apart import apart
 
 LONGEST = 1200
@@ -38,3 +39,14 @@ def measure_each(
     for f in entered:
         failed = {"taskmap": f["failure"]} if "failure" in f else {n: e.get("error") for n, e in f["engines"].items()}
         report.notes += [f"{f['name']}, {name}: {error}" for name, error in failed.items() if error]
+
+
+def check_speeds(report: Report, what: str, mean: float, worst: float) -> None:
+    """The checks that no case is wrong, and that taskmap is ``mean`` times as fast as the fastest other engine in the
+    geometric mean of the right ones, and ``worst`` times in the slowest."""
+    found: list[Found] = report.data
+    report.checks.append(Check(f"{what} that are wrong or refused", sum(not f["right"] for f in found), 0))
+    rates = [f["speed"] for f in found if f["right"] and "speed" in f]
+    if rates:
+        report.checks.append(Check("speed, geometric mean", geometric_mean(rates), mean, at_most=False))
+        report.checks.append(Check("speed, slowest", min(rates), worst, at_most=False))

@@ -21,10 +21,10 @@ from torch import Tensor
 
 from benchmarks.models import MODELS, as_tensors, to_float64
 from benchmarks.narrow.compared import Entrant, compared
-from benchmarks.narrow.each_case import measure_each
+from benchmarks.narrow.each_case import check_speeds, measure_each
 from benchmarks.support.engines import ENGINES
-from benchmarks.support.harness import Protocol, geometric_mean
-from benchmarks.support.report import Check, Report, parser, start
+from benchmarks.support.harness import Protocol
+from benchmarks.support.report import Report, parser, start
 
 NETWORKS = ("bert_base", "vit_b_16", "gpt2", "llama", "resnet50", "mobilenet_v2")
 ENGINE_NAMES = ("eager", "taskmap", "inductor-freezing", "openvino-bf16")
@@ -60,16 +60,6 @@ def row(found: dict[str, Any], engines: list[str]) -> tuple[str, ...]:
     return (found["name"], *cells, f"x{found['speed']:.2f}" if "speed" in found else "")
 
 
-def sum_up(report: Report) -> None:
-    """The checks of errors and speeds."""
-    found: list[dict[str, Any]] = report.data
-    report.checks.append(Check("networks that are wrong or refused", sum(not f["right"] for f in found), 0))
-    rates = [f["speed"] for f in found if f["right"] and "speed" in f]
-    if rates:
-        report.checks.append(Check("speed, geometric mean", geometric_mean(rates), MEAN, at_most=False))
-        report.checks.append(Check("speed, slowest", min(rates), WORST, at_most=False))
-
-
 def main(argv: list[str] | None = None) -> int:
     """The command."""
     cli = parser(__doc__ or "", 7, ENGINE_NAMES)
@@ -84,7 +74,7 @@ def main(argv: list[str] | None = None) -> int:
     report.notes.append("small variants" if arguments.small else "published sizes")
     cases = [(n, partial(measured, n, arguments.small, engines, protocol, arguments.threads)) for n in arguments.models]
     measure_each(report, arguments, engines, cases, row)
-    sum_up(report)
+    check_speeds(report, "networks", MEAN, WORST)
     return report.finish(arguments)
 
 

@@ -30,11 +30,11 @@ from torch import Tensor
 
 from benchmarks.models import MODELS, as_tensors
 from benchmarks.narrow.compared import MOST
-from benchmarks.narrow.each_case import measure_each
+from benchmarks.narrow.each_case import check_speeds, measure_each
 from benchmarks.narrow.networks import row
 from benchmarks.support.conditions import Probe
 from benchmarks.support.engines import export_onnx, installed
-from benchmarks.support.harness import Protocol, geometric_mean, interleave
+from benchmarks.support.harness import Protocol, interleave
 from benchmarks.support.report import Check, Report, parser, start
 from benchmarks.sweep.measure import speeds
 from benchmarks.zoo.entries import INTEGERS, Array, Entry, distance
@@ -147,19 +147,6 @@ def _agreement(runs: dict[str, Run], feeds: Feeds, args: tuple[Tensor, ...], inp
     return float(np.concatenate(same).mean())
 
 
-def sum_up(report: Report) -> None:
-    """The checks of results and speeds."""
-    found: list[dict[str, Any]] = report.data
-    report.checks.append(Check("cases that are wrong or refused", sum(not f["right"] for f in found), 0))
-    same = [f["same_class"] for f in found if "same_class" in f]
-    if same:
-        report.checks.append(Check("inputs of ONNX Runtime's class, fewest", min(same), SAME, at_most=False))
-    rates = [f["speed"] for f in found if f["right"] and "speed" in f]
-    if rates:
-        report.checks.append(Check("speed, geometric mean", geometric_mean(rates), MEAN, at_most=False))
-        report.checks.append(Check("speed, slowest", min(rates), WORST, at_most=False))
-
-
 def main(argv: list[str] | None = None) -> int:
     """The command."""
     cli = parser(__doc__ or "", 7, ENGINE_NAMES)
@@ -180,10 +167,13 @@ def main(argv: list[str] | None = None) -> int:
         for name, kind in product(arguments.models, arguments.kinds)
     ]
     measure_each(report, arguments, engines, cases, row)
-    report.notes += [
-        f"{f['name']}: ONNX Runtime's class for {f['same_class']:.1%}" for f in report.data if "same_class" in f
-    ]
-    sum_up(report)
+    entered: list[dict[str, Any]] = report.data
+    rated = [f for f in entered if "same_class" in f]
+    report.notes += [f"{f['name']}: ONNX Runtime's class for {f['same_class']:.1%}" for f in rated]
+    if rated:
+        fewest = min(f["same_class"] for f in rated)
+        report.checks.append(Check("inputs of ONNX Runtime's class, fewest", fewest, SAME, at_most=False))
+    check_speeds(report, "cases", MEAN, WORST)
     return report.finish(arguments)
 
 
