@@ -18,7 +18,7 @@ No header is included, so compile time depends on use alone. The names (V is a v
     tm_not_M(m)
     tm_cast_DxL_to_ExL(x)                            D, E also masks, and b8, the bytes 0 and 1 of a bool
     tm_mask_DxL_to_ExL(x)                            the same, between masks and b8
-    tm_nearest_f32xL_to_i32xL(x)  tm_clamped_i32xL_to_i8xL(x)   casts after rounding to nearest, and to the range of i8
+    tm_nearest_f32xL_to_i32xL(x)  tm_clamped_i32xL_to_i8xL(x)   casts after rounding, and after limits (also u8)
     tm_hsum_V(x)  tm_hprod_V  tm_hmax_V  tm_hmin_V   one element
     tm_vdpbf16ps_V(c, a, b)  tm_vpdpbusd_V  tm_vpdpwssd_V  tm_vex_...   dot products of neighbours, see math/dot
     tm_tile_...  tm_tdp...                           tile registers, see math/amx

@@ -21,6 +21,7 @@ from taskmap.ir.types import DType, f32
 _WIDTHS = {16: "zmm", 8: "ymm", 4: "xmm"}
 _FLIP = "0x80808080"
 """The highest bits of four bytes."""
+_DOTS = ("vdpbf16ps", "vpdpbusd")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +51,6 @@ def product_of(instruction: Instruction, lanes: int) -> TileProduct | None:
         return None
     encoded = "%{vex%} " if instruction.name.startswith("vex_") else ""
     return TileProduct(encoded + instruction.family, spec.c, spec.k, swaps=instruction.family == "vdpbf16ps")
-
-
-_DOTS = ("vdpbf16ps", "vpdpbusd")
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,8 +69,10 @@ def _reads_once(node: Node) -> bool:
 def _is_cheap(node: Node, before: int, inlined: Container[Node]) -> bool:
     """True if recomputing ``node`` and its inlined inputs costs no more than reading it."""
     define = definition(node)
-    most = _CHEAP_OF_BYTES if any(n.dtype in BYTES for n in _values_behind(node, inlined)) else CHEAP
-    return node.op != "copy" and is_injective(define) and before + arithmetic_cost(define) <= most
+    if node.op == "copy" or not is_injective(define):
+        return False
+    total = before + arithmetic_cost(define)
+    return total <= CHEAP or (total <= _CHEAP_OF_BYTES and any(n.dtype in BYTES for n in _values_behind(node, inlined)))
 
 
 def _is_in_memory(node: Node, inlined: Container[Node], once: Container[Node]) -> bool:
@@ -81,9 +83,9 @@ def _is_in_memory(node: Node, inlined: Container[Node], once: Container[Node]) -
     if len(large) == 1 < len(behind):
         count = static_size(product(next(iter(large)).shape))
         return count is not None and count > _LONG and all(_reduces(n, *large) for n in behind if n not in large)
-    if not behind or node in once:
-        return not behind
-    return len(behind) == 1 and (not behind[0].is_compute or _widens(node, behind[0]))
+    if not behind:
+        return True
+    return len(behind) == 1 and node not in once and (not behind[0].is_compute or _widens(node, behind[0]))
 
 
 def _widens(node: Node, value: Node) -> bool:

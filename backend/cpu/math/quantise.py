@@ -1,7 +1,7 @@
 """Two steps of quantisation that CPUs have as one instruction each, with the results of the casts that they replace.
 
-tm_nearest_f32xL_to_i32xL(x)     the nearest integer, ties to even; i32's lowest number beyond its range, and for NaN
-tm_clamped_i32xL_to_i8xL(x)      the nearest number of the range of i8
+tm_nearest_f32xL_to_i32xL(x)   the nearest integer, ties to even; i32's lowest number beyond its range, and for NaN
+tm_clamped_i32xL_to_i8xL(x)    the nearest number of the range of i8; the same for u8
 """
 
 from __future__ import annotations
@@ -25,8 +25,6 @@ _CLAMPED = """\
 TM_INLINE $T tm_${name}_${S}_to_$T($S x) {
   return tm_cast_${S}_to_$T(tm_min_$S(tm_max_$S(x, tm_splat_$S($low)), tm_splat_$S($high)));
 }"""
-
-
 _LIMITS = {"i8": ("-128", "127"), "u8": ("0", "255")}
 
 
