@@ -2,11 +2,11 @@
 
 python -m benchmarks.gpu [--out FOLDER] [--minutes 8.4] [--only PART[/CASE] ...] [--resume] [--store FOLDER]
 
-First a ladder, in under two minutes, one process a rung; then figures; then corners, instructions, the runtime and the
-test suite's kernels. Each part is a process of its own. One that crashes, hangs or loses the GPU is begun again behind
-the case that it was at. What the time did not suffice for is named in the part's JSON, and --resume goes on with that.
-Without a GPU nothing is done. PyTorch with CUDA, numpy and cuda-bindings suffice; where pytest and hypothesis are
-installed, tests of the suite run on the GPU, too.
+First a ladder, in under two minutes, one process a rung; then figures; then, beside each other, corners, instructions,
+the runtime and the test suite's kernels. Each part is a process of its own. One that crashes, hangs or loses the GPU is
+begun again behind the case that it was at. What the time did not suffice for is named in the part's JSON, and --resume
+goes on with that. Without a GPU nothing is done. PyTorch with CUDA, numpy and cuda-bindings suffice; where pytest and
+hypothesis are installed, tests of the suite run on the GPU, too.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ import subprocess
 import sys
 import tarfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, replace
 from fnmatch import fnmatchcase
+from itertools import groupby
 from pathlib import Path
 
 from benchmarks.gpu.parts import (
@@ -52,11 +54,15 @@ def gpu_missing() -> str:
     return ""
 
 
-def wanted(every: list[Part], only: list[str] | None) -> list[tuple[Part, tuple[str, ...]]]:
+Chosen = tuple[Part, tuple[str, ...]]
+"""A part, and the patterns of its cases."""
+
+
+def wanted(every: list[Part], only: list[str] | None) -> list[Chosen]:
     """The parts that ``only`` names, as PART or PART/CASE with * and ?, each with the patterns of its cases."""
     if not only:
         return [(part, ()) for part in every]
-    found: list[tuple[Part, tuple[str, ...]]] = []
+    found: list[Chosen] = []
     for part in every:
         place = "ladder" if part.record == "gpu_ladder" else part.name
         matching = [cases for name, _, cases in (o.partition("/") for o in only) if fnmatchcase(place, name)]
@@ -67,6 +73,19 @@ def wanted(every: list[Part], only: list[str] | None) -> list[tuple[Part, tuple[
         elif matching:
             found.append((part, () if "" in matching else tuple(matching)))
     return found
+
+
+def together(chosen: list[Chosen]) -> list[list[Chosen]]:
+    """What runs at the same time: parts beside each other that measure nothing."""
+    return [
+        group
+        for timed, some in groupby(chosen, key=lambda one: one[0].timed)
+        for group in ([[one] for one in some] if timed else [list(some)])
+    ]
+
+
+def _share(group: list[Chosen]) -> float:
+    return sum(part.share for part, _ in group)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -98,25 +117,30 @@ def main(argv: list[str] | None = None) -> int:
     end = time.perf_counter() + 60 * arguments.minutes
     ladder_end = time.perf_counter() + LADDER_SECONDS
     outcomes: list[Outcome] = []
-    for number, (part, cases) in enumerate(chosen):
+    groups = together(chosen)
+    for number, group in enumerate(groups):
         left = end - time.perf_counter()
-        share = part.share / sum(later.share for later, _ in chosen[number:])
-        if part.lacks:
-            print(f"\n== {part.name} is skipped: {', '.join(part.lacks)} is not installed", flush=True)
-            outcomes.append(Outcome(part.name, "skipped", 0.0, 0))
-        elif left <= LEAST_SECONDS:
-            outcomes.append(Outcome(part.name, "out of time", 0.0, 0))
-        else:
-            # What earlier parts have left over belongs to the later ones.
-            is_rung, case_seconds = part.most < 1e9, arguments.case_seconds
-            if is_rung and case_seconds:
-                part = replace(part, most=case_seconds + RUNG_SECONDS)
-            elif is_rung:
-                rungs = sum(later.most < 1e9 for later, _ in chosen[number + 1 :])
-                part = replace(part, most=rung_seconds(ladder_end - time.perf_counter(), rungs))
-                case_seconds = part.most - (RUNG_SECONDS - CASE_SECONDS)
+        # What earlier parts have left over belongs to the later ones.
+        seconds = left * _share(group) / sum(_share(later) for later in groups[number:])
+        rungs = sum(part.most < 1e9 for later in groups[number + 1 :] for part, _ in later)
+
+        def begun(one: Chosen, left: float = left, seconds: float = seconds, rungs: int = rungs) -> Outcome:
+            part, cases = one
+            if part.lacks:
+                print(f"\n== {part.name} is skipped: {', '.join(part.lacks)} is not installed", flush=True)
+                return Outcome(part.name, "skipped", 0.0, 0)
+            if left <= LEAST_SECONDS:
+                return Outcome(part.name, "out of time", 0.0, 0)
+            case_seconds = arguments.case_seconds
+            if is_rung := part.most < 1e9:
+                least = rung_seconds(ladder_end - time.perf_counter(), rungs)
+                part = replace(part, most=case_seconds + RUNG_SECONDS if case_seconds else least)
+                case_seconds = case_seconds or part.most - (RUNG_SECONDS - CASE_SECONDS)
             limits = Limits(out, str(arguments.store), arguments.resume, cases, case_seconds)
-            outcomes.append(run(part, min(left, part.most) if is_rung else left * share, limits))
+            return run(part, min(left, part.most) if is_rung else seconds, limits)
+
+        with ThreadPoolExecutor(len(group)) as pool:
+            outcomes += pool.map(begun, group)
         _write(out, outcomes)
     _summary(out, outcomes, chosen)
     return int(any(outcome.status not in ("passed", "skipped") for outcome in outcomes))
@@ -126,7 +150,7 @@ def _write(out: Path, outcomes: list[Outcome]) -> None:
     (out / "gpu.json").write_text(json.dumps([asdict(o) for o in outcomes], indent=1) + "\n", encoding="utf-8")
 
 
-def _summary(out: Path, outcomes: list[Outcome], chosen: list[tuple[Part, tuple[str, ...]]]) -> None:
+def _summary(out: Path, outcomes: list[Outcome], chosen: list[Chosen]) -> None:
     print("\nthe cost model", flush=True)
     subprocess.run([*MODULE, "benchmarks.gpu.refit", "--out", str(out)], cwd=ROOT, env=environment(), check=False)
     print("\nsummary")

@@ -26,7 +26,8 @@ RUNGS = ("pointwise kernel", "mma product", "TMA copy", "wgmma without TMA", "Ho
 @dataclass(frozen=True, slots=True)
 class Part:
     """A command with its share of the time, which takes --seconds, --out, --resume, --only and --case-seconds.
-    record: the name of its JSON file. needs: modules that it imports. most: seconds that it gets at most.
+    record: the name of its JSON file. needs: modules that it imports. most: seconds that it gets at most. timed: it
+    measures, so nothing may run beside it.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Part:
     record: str
     needs: tuple[str, ...] = ()
     most: float = 1e9
+    timed: bool = True
 
     @property
     def lacks(self) -> list[str]:
@@ -59,8 +61,8 @@ def parts() -> list[Part]:
     def section(name: str, share: float) -> Part:
         return Part(name, (*MODULE, "benchmarks.gpu.kernels", "--section", name), share, f"gpu_{name}")
 
-    def module(name: str, share: float) -> Part:
-        return Part(name, (*MODULE, f"benchmarks.gpu.{name}"), share, f"gpu_{name}")
+    def module(name: str, share: float, *, timed: bool = False) -> Part:
+        return Part(name, (*MODULE, f"benchmarks.gpu.{name}"), share, f"gpu_{name}", timed=timed)
 
     return [
         section("matmul", 0.15),
@@ -69,9 +71,16 @@ def parts() -> list[Part]:
         section("decode", 0.06),
         section("convolution", 0.08),
         section("strategies", 0.05),
-        module("networks", 0.17),
+        module("networks", 0.17, timed=True),
         module("corners", 0.12),
         module("instructions", 0.10),
         module("runtime", 0.05),
-        Part("kernels", (*MODULE, "benchmarks.gpu.suite"), 0.05, "gpu_kernels", needs=("pytest", "hypothesis")),
+        Part(
+            "kernels",
+            (*MODULE, "benchmarks.gpu.suite"),
+            0.05,
+            "gpu_kernels",
+            needs=("pytest", "hypothesis"),
+            timed=False,
+        ),
     ]

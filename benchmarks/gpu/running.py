@@ -6,11 +6,14 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.gpu.parts import ROOT, Part
+from benchmarks.gpu.parts import MODULE, ROOT, Part
 from benchmarks.gpu.record import LOST, WRONG, close, count
+from benchmarks.gpu.warm import can_fork, forked
 from benchmarks.gpu.watchdog import hang_file
 
 WORKSPACES = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "CUBLASLT_WORKSPACE_SIZE": "32768"}
@@ -117,15 +120,32 @@ def environment() -> dict[str, str]:
 def _ended(command: list[str], end: float, cache: str) -> int | None:
     """The exit status of a process, negative for a signal; None when it had to be ended."""
     surroundings = {"TASKMAP_CACHE_DIR": cache, **environment()}
-    process = subprocess.Popen(command, cwd=ROOT, env=surroundings, start_new_session=True)
+    warm = can_fork() and tuple(command[:2]) == MODULE[:2]
+    process = forked(command, surroundings) if warm else _Begun(command, surroundings)
     try:
-        return process.wait(max(end - time.perf_counter(), 0.1))
-    except subprocess.TimeoutExpired:
-        return None
+        process.join(max(end - time.perf_counter(), 0.1))
+        return process.exitcode
     finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            try:
-                process.wait(_DYING)
-            except subprocess.TimeoutExpired:
+        if process.exitcode is None and process.pid is not None:
+            with suppress(ProcessLookupError):  # it has not begun a session of its own
+                os.killpg(process.pid, signal.SIGKILL)
+            process.kill()
+            process.join(_DYING)
+            if process.exitcode is None:
                 print(f"process {process.pid} does not end: the driver holds it", flush=True)
+
+
+class _Begun:
+    """A process with all its own imports, behind the methods of one that is forked."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        self._process = subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True)
+        self.pid, self.kill = self._process.pid, self._process.kill
+
+    @property
+    def exitcode(self) -> int | None:
+        return self._process.poll()
+
+    def join(self, seconds: float) -> None:
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)

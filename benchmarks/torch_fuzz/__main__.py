@@ -59,7 +59,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
-    parser.add_argument("--target", choices=("cpu", "cuda-sim"), default="cpu")
+    parser.add_argument("--target", choices=("cpu", "cuda-sim", "cuda"), default="cpu")
     parser.add_argument("--resume", action="store_true", help="go on after the last program that the record has")
     parser.add_argument("--record", type=Path, default=Path(RECORD), help="a file for the counts, by target")
     parser.add_argument("--failures", type=Path, default=Path("torch-fuzz-failures"), help="a folder for the scripts")

@@ -17,6 +17,7 @@ from benchmarks.torch_fuzz.compare import Difference, differences
 from benchmarks.torch_fuzz.program import Program
 from benchmarks.torch_fuzz.rounding import explained
 from benchmarks.torch_fuzz.run import Run, call
+from taskmap.torch_backend import compile_fx
 
 FAILURES = ("value", "mutation", "type", "layout", "alias", "error", "crash", "hang")
 """Verdicts that count against taskmap; the others are "right", "rounding", "refused by eager", "PyTorch's own"."""
@@ -69,7 +70,7 @@ def _short(number: re.Match[str]) -> str:
 
 
 def _taskmap(function: Callable[..., Any], program: Program, target: str) -> Callable[..., Any]:
-    return torch.compile(function, backend="taskmap", options={"target": target}, dynamic=program.dynamic)
+    return torch.compile(function, backend=compile_fx, options={"target": target}, dynamic=program.dynamic)
 
 
 def _other(function: Callable[..., Any], program: Program, backend: str) -> Callable[..., Any]:

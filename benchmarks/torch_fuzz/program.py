@@ -96,6 +96,7 @@ def script(program: Program, target: str, evidence: str = "") -> str:
             "import torch.nn.functional as F",
             "",
             "",
+            *(['torch.set_default_device("cuda")', ""] if target == "cuda" else []),
             inspect.getsource(numbers),
             "",
             program.text,

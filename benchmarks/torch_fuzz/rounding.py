@@ -48,16 +48,20 @@ class Noise(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def in_another_order(self, x: Tensor, dims: Any = None, *_: Any) -> Tensor:
         """The elements along ``dims`` permuted: where parts of a sum overflow, the order decides."""
         for d in dims or range(x.ndim):
-            x = x.index_select(d, torch.randperm(x.shape[d], generator=self.generator)) if x.ndim else x
+            x = (
+                x.index_select(d, torch.randperm(x.shape[d], generator=self.generator, device="cpu").to(x.device))
+                if x.ndim
+                else x
+            )
         return x
 
     def move(self, value: Tensor) -> None:
         """Add noise in place, once to each place of memory."""
         if value.numel() == 0 or any(k == 0 and n > 1 for n, k in zip(value.shape, value.stride(), strict=True)):
             return
-        noise = torch.randn(value.shape, generator=self.generator, dtype=torch.float64)
+        noise = torch.randn(value.shape, generator=self.generator, dtype=torch.float64, device="cpu")
         amount = self.ulps * torch.finfo(value.dtype).eps
-        value.copy_((value.double() * (1 + amount * noise)).to(value.dtype))
+        value.copy_((value.double() * (1 + amount * noise.to(value.device))).to(value.dtype))
 
 
 def in_float64(program: Program, sizes: tuple[int, int, int]) -> Run:

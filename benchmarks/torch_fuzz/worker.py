@@ -89,7 +89,10 @@ class Worker:
 
 
 def _serve(pipe: Connection, target: str) -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    if target == "cuda":
+        torch.set_default_device("cuda")
+    else:  # a GPU's driver reserves far more addresses than memory
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 2)

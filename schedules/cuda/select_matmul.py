@@ -59,7 +59,7 @@ _WARPGROUP = 128
 _SHORTEST_SHARE = 4
 """The fewest k-tiles of a block in split-k; with fewer, adding the partial sums takes longer than computing them."""
 _RINGS = (2, 3, 4, 6, 8)
-_LARGE_TILE, _LARGE_RINGS = 128 * 192, (3, 4)
+_LARGE_TILE, _LARGE_RINGS, _SMALL_RINGS = 128 * 192, (3, 4), (4, 6, 8)
 _BEGINNING = 1500
 """Clock cycles until a block has its first operands."""
 _MOST, _MOST_OF_WARPGROUPS = 200, 100
@@ -98,7 +98,8 @@ def wasted(p: Gemm, c: Config, target: GpuTarget) -> str | None:
         return None
     steps = -(-k // c.block_k)
     parts = -(-steps // c.split)
-    if c.stages > max(2, parts):
+    tile_after_tile = isinstance(c, HopperConfig) and c.persistent  # whose stages hold the next tile's operands
+    if c.stages > max(2, parts) and not tile_after_tile:
         return f"{c.stages} stages hold only {parts} k-tiles"
     if isinstance(c, MatmulConfig) and 2 * k <= c.block_k and c.block_k > min(_depths(p, target)):
         return f"a sum of {k} terms leaves most of {c.block_k} empty"
@@ -129,11 +130,10 @@ def _of_warpgroups(p: Gemm, target: GpuTarget) -> list[Config]:
             continue
         found += [HopperConfig(name, m, n, groups, stages) for stages in _RINGS]
         found += _split(p, HopperConfig(name, m, n, groups, _SPLIT_RING), target)
-        # Large tiles: their results justify the detour through shared memory, and their startup is worth hiding.
-        if m * n >= _LARGE_TILE:
-            ways = [(s, persistent, True) for s in _LARGE_RINGS for persistent in (False, True)]
-            ways += [(s, True, False) for s in _LARGE_RINGS]
-            found += [HopperConfig(name, m, n, groups, s, persistent=p, boxed=x) for s, p, x in ways]
+        large = m * n >= _LARGE_TILE
+        ways = [(s, way, True) for s in (_LARGE_RINGS if large else _SMALL_RINGS) for way in (False, True)]
+        ways += [(s, True, False) for s in _LARGE_RINGS if large]
+        found += [HopperConfig(name, m, n, groups, s, persistent=p, boxed=x) for s, p, x in ways]
     return found
 
 
@@ -232,8 +232,7 @@ def working_time(p: Gemm, c: Config, target: GpuTarget) -> float:
     steps = -(-k // c.block_k)
     steps = -(-steps // split)
     busy = _clocks(p, c, target)
-    latency = 700 / (c.stages - 1)
-    step = max(busy * resident, latency + busy / 4)
+    step = max(busy * resident, _waiting(busy, c, target))
     whole_lines = isinstance(c, HopperConfig) and c.boxed
     written = c.block_m * c.block_n * p.stage.out.dtype.bytes / (64 if whole_lines else 32) * resident
     clocks = steps * step + written + _adding_up(p, c, target)
@@ -243,13 +242,29 @@ def working_time(p: Gemm, c: Config, target: GpuTarget) -> float:
     return waves * (_BEGINNING + clocks) / target.clock
 
 
+def _waiting(busy: float, c: Config, target: GpuTarget) -> float:
+    """Clock cycles of one step along k in which a block waits for memory, if nothing else runs beside it."""
+    if _is_measured(target):
+        return 1200 / (c.stages - 1)
+    return 700 / (c.stages - 1) + busy / 4
+
+
+def _is_measured(target: GpuTarget) -> bool:
+    """Whether the constants for latencies and barriers are those of an H100, found by tuning products of 8 and 64
+    rows (`benchmarks/results/gpu_matmul.json`); for other GPUs they are guesses."""
+    return target.capability == 90
+
+
 def _adding_up(p: Gemm, c: Config, target: GpuTarget) -> float:
     """Clock cycles to combine the sums of a tile that several blocks share: partial sums go to the second-level cache,
     a counter identifies the last block, and that block reads them all."""
     split = c.split
     if split == 1:
         return 0
-    return 2500 + (1 + split) * c.block_m * c.block_n * p.accumulate.bytes / (0.75 * target.l2_rate)
+    moved = (1 + split) * c.block_m * c.block_n * p.accumulate.bytes
+    if isinstance(c, HopperConfig):
+        return 5500 + moved / (0.5 * target.l2_rate)
+    return (1200 if _is_measured(target) else 2500) + moved / (0.75 * target.l2_rate)
 
 
 def _clocks(p: Gemm, c: Config, target: GpuTarget) -> float:
@@ -273,7 +288,8 @@ def _clocks(p: Gemm, c: Config, target: GpuTarget) -> float:
         shared = (read + loaded) / 128
         multiply = work / rate
     through = 1.0 if is_asynchronous(p, c, target) else 1.3
-    return _together(multiply, shared, loaded / (0.75 * target.l2_rate)) * through
+    barriers = 64 if _is_measured(target) else 0
+    return _together(multiply, shared, loaded / (0.75 * target.l2_rate)) * through + barriers
 
 
 def _together(*clocks: float) -> float:
