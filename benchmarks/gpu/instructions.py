@@ -22,6 +22,7 @@ from taskmap.backend.sim import run as simulator
 from taskmap.backend.store.objects import KernelStore
 from taskmap.ir.isa.table import INSTRUCTIONS
 from taskmap.ir.target import GpuTarget, cuda_target
+from tests.backend.sim.fragment_products import FRAGMENT_PRODUCTS
 from tests.backend.sim.instruction_checks import CHECKS
 from tests.backend.sim.instruction_protocols import PROTOCOLS
 
@@ -38,15 +39,18 @@ class Work:
 
 
 def works(target: GpuTarget, every: bool) -> Iterator[Work]:
-    """All checks for a target, the rarest first; ``every``: also those that the test suite leaves out, as one rule
-    writes them and others."""
+    """All checks for a target that hardware answers too, the rarest first; ``every``: also those that the test suite
+    leaves out, as one rule writes them and others."""
     for protocol in PROTOCOLS:
         if all(entry.targets(target) for entry in protocol.used):
             yield Work(str(protocol), protocol.entries, protocol.check)
+    for product in FRAGMENT_PRODUCTS:
+        if product.multiply.targets(target):
+            yield Work(str(product), product.entries, product.check)
     rest: list[Work] = []
     for check in CHECKS:
         for entry, variant in check.cases(every):
-            if not entry.targets(target):
+            if not entry.targets(target) or (check.holders and entry.opaque):
                 continue
             name = "-".join([check.name, entry.name, *map(str, variant)])
             work = Work(name, (entry.name,), partial(_checked, check.function, entry, variant))

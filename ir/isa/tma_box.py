@@ -2,7 +2,7 @@
 
 Boxes and tensors are numpy arrays, outermost dimension first; coordinates are innermost first, as instructions take
 them. Addresses in shared memory are relative to a multiple of 1024 bytes. After: PTX ISA, "Tensors", "Swizzling
-Modes".
+Modes"; that a box begins at a multiple of 16 bytes of its tensor's rows was seen on an H100, which ends other kernels.
 """
 
 from __future__ import annotations
@@ -78,6 +78,8 @@ def _check(shape: Sequence[int], box: Sequence[int], coordinates: Sequence[int],
         )
     if any(not 1 <= extent <= 256 for extent in box):
         raise InputError(what, why="each extent is 1 to 256.")
+    if coordinates[0] * bytes % 16:
+        raise InputError(what, why=f"it begins {coordinates[0] * bytes} bytes into a row, no multiple of 16.")
     inner = box[-1] * bytes
     if inner % 16:
         raise InputError(what, why=f"its rows have {inner} bytes, which is not a multiple of 16.")

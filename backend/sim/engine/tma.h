@@ -136,7 +136,7 @@ inline void count_rows_of_box(Worker &w, const std::vector<Row> &rows, bool load
 }
 
 /* Checks a tensor map and coordinates; false after a report. */
-inline bool is_good_box(Worker &w, const tm_tensor_map &map, const char *shared, uint32_t line) {
+inline bool is_good_box(Worker &w, const tm_tensor_map &map, const int *at, const char *shared, uint32_t line) {
   const Place place = w.place(*w.current, site_of_line(line));
   const uint32_t inner = map.box[0] * map.element_bytes;
   const Block *home = block_of_address(w, shared);
@@ -146,6 +146,12 @@ inline bool is_good_box(Worker &w, const tm_tensor_map &map, const char *shared,
   }
   if (inner % 16 || (map.swizzle && inner > map.swizzle)) {
     w.report->add(kMisuse, place, nullptr, "a box whose rows have %u bytes, with a swizzle of %u", inner, map.swizzle);
+    return false;
+  }
+  /* An H100 ends such a kernel: it executed an illegal instruction. The PTX ISA does not say so. */
+  if (int64_t(at[0]) * map.element_bytes % 16) {
+    w.report->add(kMisaligned, place, nullptr, "a box that begins %lld bytes into the rows of its tensor, no multiple of 16",
+                  static_cast<long long>(int64_t(at[0]) * map.element_bytes));
     return false;
   }
   return true;
@@ -236,7 +242,7 @@ TM_EXPORT void tm_sim_tma(tm_u32 kind, const tm_tensor_map *map, void *shared, c
   char *at = static_cast<char *>(shared);
   count(w, tm_kind_tma);
   Block *from = block_of_address(w, at);
-  if (!is_good_box(w, *map, at, line)) return;
+  if (!is_good_box(w, *map, coordinates, at, line)) return;
   const uint64_t bytes = bytes_of_box(*map);
   const std::vector<Row> rows = rows_of_box(*map, coordinates);
   if (w.counted) {

@@ -9,6 +9,7 @@
     homes           storage that results share in PyTorch, for values that the caller gets
     origin          the user's line for each node
     quantised       the operators of PyTorch's export quantisation, in terms of ATen
+    gpu_attention   PyTorch's attentions of GPUs, as its attention of CPUs
     decompositions  the ATen operators that AOTAutograd decomposes before the graph arrives
 
 May import: ir, ``analysis.inlining``, ``ops``, ``quantised``, ``extern`` and ``nodes`` of graph, and torch.

@@ -89,7 +89,8 @@ def boxes(draw: st.DrawFn) -> Case:
     inner = swizzle // 4 or draw(st.sampled_from((4, 8, 12)))
     box = (*(draw(st.integers(1, 4)) for _ in range(rank - 1)), inner)
     shape = (*(draw(st.integers(1, 5)) for _ in range(rank - 1)), draw(st.integers(1, 40)))
-    return shape, box, tuple(draw(st.integers(-6, 6)) for _ in range(rank)), swizzle
+    inner_at = 4 * draw(st.integers(-3, 3))  # 16 bytes
+    return shape, box, (inner_at, *(draw(st.integers(-6, 6)) for _ in range(rank - 1))), swizzle
 
 
 @given(boxes())
@@ -127,6 +128,7 @@ def test_stored_boxes_are_loaded_again(case: Case) -> None:
         ((257, 8), (0, 0), 4, 0, "each extent is 1 to 256"),
         ((4, 8), (0,), 4, 0, "1 to 5 of each"),
         ((4, 4), (0, 0), 4, 16, "there is no swizzle of 16"),
+        ((4, 8), (-3, 0), 2, 0, "begins -6 bytes into a row"),
     ],
 )
 def test_boxes_that_tma_cannot_copy(
@@ -364,7 +366,7 @@ def test_a_store_of_matrices_undoes_its_distribution() -> None:
 
 
 def test_store_box_keeps_elements_outside_the_box() -> None:
-    tensor = RNG.standard_normal((4, 8)).astype(np.float32)
-    stored = store_box(tensor, (2, 4), (2, 1), np.zeros(8, np.float32), 4)
+    tensor = RNG.standard_normal((4, 12)).astype(np.float32)
+    stored = store_box(tensor, (2, 4), (4, 1), np.zeros(8, np.float32), 4)
     assert np.count_nonzero(stored != tensor) == 8
-    assert (stored[1:3, 2:6] == 0).all()
+    assert (stored[1:3, 4:8] == 0).all()
