@@ -62,9 +62,9 @@ def compile_graph(
     with closing(session.platform.builder()) as builder:
         compile_ = Compile(session, dump, builder, graph.hints)
         planned, kernels = compile_.kernels(planned)
-        session.strategies.warn(name)
         with progress("compiling kernels", len(builder)) as show:
             kernels = compile_.refit(kernels, show)
+        session.strategies.warn(name)
         symbols = {
             g: GroupKernel(k.source.symbol, k.source.needs_error, compile_.sizes_of(g)) for g, k in kernels.items()
         }

@@ -80,6 +80,7 @@ class Compile:
         """``kernels``, with those that need more resources than the GPU has replaced, each by its next configuration. A
         kernel without one stays: it is slow, but correct."""
         session, fitting, attempt = self.session, dict(kernels), 0
+        by_user: dict[str, ScheduledKernel] = {}  # strategies' kernels that were refused
         while refused := self.builder.refused(show):
             attempt += 1
             for group, kernel in fitting.items():
@@ -88,8 +89,11 @@ class Compile:
                     continue
                 key = task_key(group.task)
                 if session.kernels[key] is kernel:
-                    own = session.strategies.kernel(group.task)
+                    own = by_user.get(key) or session.strategies.kernel(group.task)
                     tried = attempt if own is None else attempt - 1  # of the templates
+                    if own is not None and key not in by_user:
+                        by_user[key] = own
+                        session.strategies.refuse(group.task, error)
                     made = self._made_otherwise(group, key, kernel, error, tried)
                     config = self._tuned(group.task) if own is None else None
                     session.tasks.add(self._entry(key, config, own), made)

@@ -54,11 +54,13 @@ class Strategies:
         return None
 
     def refuse(self, task: Task, error: TaskmapError) -> None:
-        """The kernel of a task cannot be lowered: the templates take the task."""
+        """The kernel of a task cannot be lowered, or needs more than the GPU has: the templates take the task."""
         found = self._kernels[task_key(task)]
         self._kernels[task_key(task)] = None
         if found is not None:
             self._note(found[1], task, error)
+            if not any(kernel is not None and kernel[1] is found[1] for kernel in self._kernels.values()):
+                self._used.discard(found[1])  # it made no other
 
     def _note(self, offer: OfferedStrategy, task: Task, error: TaskmapError) -> None:
         why = error.why or "" if isinstance(error, StrategyMisfitError) else f"{error.what}: {error.why or ''}"

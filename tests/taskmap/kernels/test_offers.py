@@ -23,9 +23,13 @@ from examples.strategies.hopper import hopper
 from examples.strategies.softmax_rows import softmax_rows
 from taskmap import Options
 from taskmap.compile.session import Compilation, Fallback, new_session
+from taskmap.compile.strategies import Strategies
 from taskmap.decompose import CORE, REGISTER, WARP, MatMul, Strategy, dim, param
-from taskmap.errors import InvalidOptionError
+from taskmap.errors import InvalidOptionError, KernelResourceError
 from taskmap.ir.nodes import Dim
+from taskmap.ir.target import cpu_target
+from taskmap.schedules import read_problem
+from taskmap.schedules.strategies.offers import offers_of
 from taskmap.torch_backend import compile_captured
 from taskmap.util.metrics import metrics
 from tests.onnx.models import FLOAT, model
@@ -228,6 +232,24 @@ def test_a_gpu_without_the_instruction_takes_the_template() -> None:
     with pytest.warns(UserWarning, match="the strategy hopper makes no kernel of .*\n.*which needs"):
         got = torch.compile(broadcast, backend="taskmap", options=options)(x, w)
     torch.testing.assert_close(got.double(), broadcast(x.double(), w.double()), rtol=4e-3, atol=2e-2)
+
+
+def test_a_kernel_that_the_gpu_has_no_registers_for_is_said() -> None:
+    """The template takes its product; a strategy that makes another kernel has been of use."""
+    x, y = (read_problem("cpu.matmul", f"1x{rows}x32x24", "f32,f32,f32", "a=k b=n").task() for rows in (16, 48))
+    error = KernelResourceError("a kernel runs out of registers", why="24 bytes are loaded back.")
+    target = cpu_target("avx2", 1)
+    strategies = Strategies(offers_of([cpu_outer_product]), target)
+    assert strategies.kernel(x) is not None
+    strategies.refuse(x, error)
+    assert strategies.kernel(x) is None
+    with pytest.warns(UserWarning, match="cpu_outer_product makes no kernel of the forward graph\n.*24 bytes"):
+        strategies.warn("forward")
+    strategies = Strategies(offers_of([cpu_outer_product]), target)
+    assert strategies.kernel(x) is not None
+    assert strategies.kernel(y) is not None
+    strategies.refuse(x, error)
+    strategies.warn("forward")  # says nothing
 
 
 def unfinished(m: Dim, n: Dim, k: Dim) -> Strategy:
