@@ -49,6 +49,10 @@ SCALE = CudaSource(
 )  # fmt: skip
 
 
+PATIENT = ("--case-seconds", "900")
+"""In this process a watchdog would end all tests, and the machine may have other work."""
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_without_a_gpu_nothing_is_done() -> None:
     done = subprocess.run(
@@ -106,7 +110,7 @@ def test_a_kernel_gets_the_memory_that_it_has_for_itself(machine: KnowingApi, mo
 
 
 def test_corners_are_run_without_pytest(tmp_path: Path) -> None:
-    wanted = ["--simulate", "sm_90a", "--out", str(tmp_path)]
+    wanted = ["--simulate", "sm_90a", "--out", str(tmp_path), *PATIENT]
     some = [s for s in subjects() if str(s) in ("gather embedding f16", "rows sum f32")]
     assert corners.main(wanted, lambda: some) == 0
     record = json.loads((tmp_path / "gpu_corners.json").read_text())
@@ -121,7 +125,7 @@ def test_corners_are_run_without_pytest(tmp_path: Path) -> None:
 
 
 def test_instructions_are_checked_without_pytest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wanted = ["--simulate", "sm_90a", "--out", str(tmp_path)]
+    wanted = ["--simulate", "sm_90a", "--out", str(tmp_path), *PATIENT]
     works = list(instructions.works(cuda_target("sm_90a"), every=True))
     assert {name for work in works for name in work.entries} == {
         i.name for i in INSTRUCTIONS if i.targets.kind == "cuda"
@@ -254,7 +258,7 @@ def test_a_case_is_measured_and_checked(monkeypatch: pytest.MonkeyPatch, tmp_pat
         ]
 
     monkeypatch.setitem(SECTIONS, "matmul", section)
-    assert kernels.main(["--section", "matmul", "--out", str(tmp_path)]) == WRONG
+    assert kernels.main(["--section", "matmul", "--out", str(tmp_path), *PATIENT]) == WRONG
     record = json.loads((tmp_path / "gpu_matmul.json").read_text())
     product, chain, impossible, failed, half, other = record["rows"]
     assert (half["ratio"], half["baseline"]) == (0.45, "whole")  # as fast as what does twice the work
@@ -272,7 +276,7 @@ def test_a_case_is_measured_and_checked(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert "met     product" in kernels.line(product)
     assert "WRONG" in kernels.line(impossible)
     assert "FAILED  broken" in kernels.line(failed)
-    assert kernels.main(["--section", "matmul", "--out", str(tmp_path), "--seconds", "0"]) == 0
+    assert kernels.main(["--section", "matmul", "--out", str(tmp_path), "--seconds", "0", *PATIENT]) == 0
     assert json.loads((tmp_path / "gpu_matmul.json").read_text())["skipped"][0] == "product"
 
 
@@ -388,7 +392,7 @@ def small_networks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("small_networks", "torch_settings")
 def test_a_network_is_measured_and_checked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert networks.main(["--out", str(tmp_path)]) == 0
+    assert networks.main(["--out", str(tmp_path), *PATIENT]) == 0
     (row,) = json.loads((tmp_path / "gpu_networks.json").read_text())["rows"]
     assert set(row["timings"]) == {"taskmap", "eager", "inductor", "max-autotune"}
     assert set(row["compile_seconds"]) == {"taskmap", "inductor", "max-autotune"}
@@ -399,7 +403,7 @@ def test_a_network_is_measured_and_checked(monkeypatch: pytest.MonkeyPatch, tmp_
     assert row["measured_over_estimate"] == pytest.approx(1.1e-3 / row["estimate"])
     assert "1.00x" in networks.line(row)
     assert "x the roofline's 0.000 ms" in networks.line(row)
-    assert networks.main(["--out", str(tmp_path), "--seconds", "0"]) == 0
+    assert networks.main(["--out", str(tmp_path), "--seconds", "0", *PATIENT]) == 0
     assert json.loads((tmp_path / "gpu_networks.json").read_text())["skipped"] == ["gpt2 batch 8 f32"]
 
 
@@ -417,7 +421,7 @@ def test_the_rates_and_weights_of_a_networks_roofline() -> None:
 @pytest.mark.usefixtures("small_networks", "torch_settings")
 def test_what_the_time_does_not_suffice_for_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(networks, "_LONGER", 1e9)
-    assert networks.main(["--out", str(tmp_path)]) == 0
+    assert networks.main(["--out", str(tmp_path), *PATIENT]) == 0
     (row,) = json.loads((tmp_path / "gpu_networks.json").read_text())["rows"]
     assert row["missing"] == {"max-autotune": "left out for want of time"}
     assert "no max-autotune" in networks.line(row)

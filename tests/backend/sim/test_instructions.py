@@ -8,14 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.gpu.instructions import works
 from taskmap.backend.sim.run import run
 from taskmap.backend.sim.unit import prelude
 from taskmap.backend.store.objects import KernelStore
 from taskmap.ir.interp.instructions import execute
 from taskmap.ir.isa.entry import Instruction
 from taskmap.ir.isa.specs import AtomicSpec, FragmentMoveSpec, MatMulSpec, MatrixMoveSpec
-from taskmap.ir.target import cuda_target
 from taskmap.ir.types import e4m3, e5m2, f64, tf32
 from tests.backend.sim.fragment_products import FRAGMENT_PRODUCTS, FragmentProduct
 from tests.backend.sim.instruction_checks import CHECKS, ON_GPU, Check, check_atomic, places_of_many
@@ -43,12 +41,6 @@ def test_a_protocol(store: KernelStore, protocol: Protocol) -> None:
 @pytest.mark.parametrize("product", [p for p in FRAGMENT_PRODUCTS if "f16_f32" in str(p) or "u8" in str(p)], ids=str)
 def test_fragments_are_loaded_multiplied_and_stored(store: KernelStore, product: FragmentProduct) -> None:
     product.check(store)
-
-
-def test_hardware_answers_for_every_entry() -> None:
-    """Also for those whose fragments are its own."""
-    every = {name for work in works(cuda_target("sm_90a"), every=True) for name in work.entries}
-    assert every == {entry.name for entry in ON_GPU if entry.targets(cuda_target("sm_90a"))}
 
 
 def test_every_entry_is_checked() -> None:
