@@ -14,22 +14,25 @@ from torch.nn.functional import scaled_dot_product_attention
 import taskmap
 from taskmap.graph.importers.torch.gpu_attention import gpu_attention_rules
 
-aten = torch.ops.aten
+aten: Any = torch.ops.aten
 HEADS, WIDTH = 4, 64
 Function = Callable[..., Tensor]
 
 
 def cudnn(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scale: float | None) -> Tensor:
-    return aten._scaled_dot_product_cudnn_attention(q, k, v, mask, True, 0.0, causal, False, scale=scale)[0]
+    out: Tensor = aten._scaled_dot_product_cudnn_attention(q, k, v, mask, True, 0.0, causal, False, scale=scale)[0]
+    return out
 
 
 def flash(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scale: float | None) -> Tensor:
     assert mask is None
-    return aten._scaled_dot_product_flash_attention(q, k, v, 0.0, causal, False, scale=scale)[0]
+    out: Tensor = aten._scaled_dot_product_flash_attention(q, k, v, 0.0, causal, False, scale=scale)[0]
+    return out
 
 
 def efficient(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scale: float | None) -> Tensor:
-    return aten._scaled_dot_product_efficient_attention(q, k, v, mask, True, 0.0, causal, scale=scale)[0]
+    out: Tensor = aten._scaled_dot_product_efficient_attention(q, k, v, mask, True, 0.0, causal, scale=scale)[0]
+    return out
 
 
 def operand(heads: int, rows: int, *, by_rows: bool) -> Tensor:
@@ -65,7 +68,7 @@ def test_forward_and_gradients(
     assert (after.externs, after.fallbacks) == (before.externs, before.fallbacks)
     wide = [x.detach().double().requires_grad_() for x in (q, k, v)]
     bias = None if mask is None else mask.double()
-    want = scaled_dot_product_attention(*wide, attn_mask=bias, is_causal=causal, scale=scale)
+    want = scaled_dot_product_attention(wide[0], wide[1], wide[2], attn_mask=bias, is_causal=causal, scale=scale)
     assert error(got, want) < 5e-3
     # As the operator's own kernels lay out their results.
     by_query = torch.empty_like(q).stride()
