@@ -15,7 +15,7 @@ from taskmap.ir.builder import Builder
 from taskmap.ir.construct import ceil_div, eq, index, minimum, product, static_size
 from taskmap.ir.decompose.groups.fold import Fold
 from taskmap.ir.decompose.groups.thread_group import ThreadGroup
-from taskmap.ir.nodes import Buffer, Expr, LoopKind, Reduce
+from taskmap.ir.nodes import Buffer, Dim, Expr, LoopKind, Reduce
 from taskmap.ir.task import Stage
 from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.common.positions import position_of, positions_in
@@ -117,8 +117,8 @@ class RowPass(Fold):
         values, b, sizes = state.values.nested(), state.values.builder, problem.units(c.lanes)
         length = product(sizes)
         slot = b.let("slot", at) if c.parts > 1 and c.slots else None
-        unit, inside = self.in_row(at, length)
-        with b.when(inside):
+        unit, exists = self.in_row(at, length)
+        with b.when(exists):
             values.bind(unit, length)
             *outer, v = unravel(unit, sizes, values.simplifier)
             with b.loop("v", c.lanes, LoopKind.VECTOR if c.lanes > 1 else LoopKind.SERIAL) as place:
@@ -140,7 +140,7 @@ class RowPass(Fold):
         unit = b.let("unit", simplifier(state.part * share + at))
         size, each = static_size(length), static_size(share)
         inside: Expr | bool = True if each is not None and size == each * c.parts else unit < length
-        if each != static_size(problem.length(c)):
+        if c.cluster and (each is None or each != static_size(problem.length(c))):
             mine = at < share
             inside = mine if inside is True else mine & inside
         return unit, inside
