@@ -195,7 +195,7 @@ def _regions(s: ir.Stmt) -> Iterable[tuple[ir.Region, bool]]:
 
 
 def _at_cluster(s: ir.Stmt) -> str:
-    """What a thread does at its cluster's barrier; empty for other statements."""
+    """The action of a statement at the cluster's barrier; empty for other statements."""
     spec = s.instruction.spec if isinstance(s, ir.Invoke) else None
     return spec.action if isinstance(spec, BarrierSpec) and spec.among == "cluster" else ""
 
