@@ -3,7 +3,8 @@
 A barrier is inserted before a statement that touches a buffer which other threads may have written, or still read,
 since the last barrier. A loop's body is looked at twice, the second time after itself; if one barrier at its end is all
 that it needs, it stands there, so that copies into registers may be in flight throughout an iteration. Of buffers with
-several stages, accesses to different stages do not meet; an asynchronous copy is written when it is waited for.
+several stages, accesses to different stages do not meet; an asynchronous copy is written when it is waited for. A
+cluster's barrier is one of the block, too: what precedes the arrival is ordered before what follows the wait.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from taskmap.ir import nodes as ir
 from taskmap.ir.construct import constant_value
-from taskmap.ir.isa.specs import GroupSpec
+from taskmap.ir.isa.specs import BarrierSpec, GroupSpec
 from taskmap.ir.visit import stmt_bodies, stmt_exprs, walk_exprs, walk_stmts
 from taskmap.ir.workers import THREAD
 
@@ -70,6 +71,7 @@ class _Barriers:
 
     def body(self, body: ir.Body, state: State) -> tuple[ir.Body, State]:
         out: list[ir.Stmt] = []
+        since: State | None = None  # the arrival at the cluster's barrier
         for s in body:
             if isinstance(s, ir.For) and self.needs_inside(s):
                 ended = self.ended(s)
@@ -78,10 +80,17 @@ class _Barriers:
                     state = frozenset()
                 s, state = self.loop(s, state) if ended is None else (ended, state)
                 out.append(s)
+                since = None
                 continue
             if isinstance(s, ir.Barrier):
                 state = frozenset()
+            action = _at_cluster(s)
+            if action == "arrive":
+                since = frozenset()
+            elif action == "wait" and since is not None:
+                state, since = state & since, None
             new = self.accesses(s)
+            since = None if since is None else since | new
             if not _is_wait(s) and any(self.meet(a, b) for a in state for b in new):
                 out.append(ir.Barrier(getattr(s, "source", None)))
                 state = frozenset()
@@ -183,6 +192,12 @@ def _regions(s: ir.Stmt) -> Iterable[tuple[ir.Region, bool]]:
         written = set(map(id, s.written))
         return tuple((r, id(r) in written) for r in s.regions)
     return ()
+
+
+def _at_cluster(s: ir.Stmt) -> str:
+    """The action of a statement at the cluster's barrier; empty for other statements."""
+    spec = s.instruction.spec if isinstance(s, ir.Invoke) else None
+    return spec.action if isinstance(spec, BarrierSpec) and spec.among == "cluster" else ""
 
 
 def _is_wait(s: ir.Stmt) -> bool:

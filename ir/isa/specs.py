@@ -349,7 +349,8 @@ class DescriptorSpec:
 
 @dataclass(frozen=True, slots=True)
 class PeerSpec:
-    """Other blocks of the cluster: "address" of the same offset in a block's shared memory, or this block's "rank"."""
+    """Other blocks of the cluster: "address" of the same offset in a block's shared memory, the "value" that is there,
+    or this block's "rank"."""
 
     what: str
 

@@ -95,6 +95,15 @@ SYNC: tuple[Instruction, ...] = (
         _value("block"),
         result="memory",
     ),
+    _plain(
+        "cluster_load",
+        PeerSpec("value"),
+        "cluster",
+        "sm_90",
+        Parameter("memory", Place.SHARED),
+        _value("block"),
+        result="memory",
+    ),
     _plain("grid_wait", GridSpec("wait"), "cluster", "sm_90"),
     _plain("grid_launch", GridSpec("launch"), "cluster", "sm_90"),
 )

@@ -253,7 +253,10 @@ FENCED = Rule(
 )
 ZEROS = Rule("swizzle", r"tm_splat<2>\(tm_f16\(0", "a line of zeros is the same in any order")
 MORE = Rule("registers", "setmaxnreg_inc", "registers that a kernel does not ask for only make it slower")
-SHIFT = Rule("stage", r" exchange\[", "softmax does not depend on what is subtracted from a row: here, another maximum")
+SHIFT = Rule(
+    "stage", r" exchange\[|tm_cluster_load\(of_block,",
+    "softmax does not depend on what is subtracted from a row: here, another maximum",
+)  # fmt: skip
 LARGEST = Rule(
     "lane",
     r"tm_shuffle_xor<32>\((max_1|both(_[1-3])?), ",
@@ -351,6 +354,10 @@ BREAKABLE: dict[str, Breakable] = {
     ),
     "rows, several blocks": Breakable(
         lambda: fused([reductions.sum_(tensor(5, 1300), [1])]), by_rows(RowConfig(64, 1, 0, parts=3))
+    ),
+    "rows, a cluster": Breakable(
+        lambda: fused([softmax.softmax(tensor(3, 260), 1)]), by_rows(RowConfig(32, 1, 5, parts=2, cluster=True)),
+        "sm_90a", (SHIFT, LARGEST), (),
     ),
     "rows, side by side": Breakable(lambda: fused([reductions.sum_(tensor(300, 37), [0])]), schedule),
     "scatter, owners": Breakable(

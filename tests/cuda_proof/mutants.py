@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-_BARRIER = re.compile(r"\s*tm_(barrier|warp_sync|barrier_sync|cluster_arrive|cluster_wait|mbarrier_wait)\(.*\);.*")
+_BARRIER = re.compile(r"\s*tm_(barrier|warp_sync|barrier_sync|cluster_\w+|mbarrier_wait)\(.*\);.*")
 _COMMIT = re.compile(r"\s*tm_\w+_commit\(\);.*")
 _FENCE = re.compile(r"\s*tm_(fence_proxy_async|fence_mbarrier_init|fence_gpu|wgmma_fence)\(\);.*")
 _ARRIVAL = re.compile(r"\s*tm_mbarrier_arrive\w*\(.*\);.*")

@@ -168,7 +168,7 @@ def tf32_corners(task: Task, target: GpuTarget) -> Mapping[str, Choice]:
 
 
 def row_corners(task: Task, target: GpuTarget) -> Mapping[str, Choice]:
-    """Of rows: a thread, a warp and several of them to a row; in registers, or walked again."""
+    """Of rows: a thread, a warp and several of them to a row, also in several blocks; in registers, or walked again."""
     rows = find_contiguous_rows(task)
     assert rows is not None
     length = 1
@@ -179,13 +179,19 @@ def row_corners(task: Task, target: GpuTarget) -> Mapping[str, Choice]:
     if all(out.shape != rows.full.shape for out in task.outputs):  # what is as wide as a row is made by one block
         ways += [RowConfig(256, 1, 0, parts=parts) for parts in (2, 3)]
     ways += [RowConfig(team, 1, -(-length // team)) for team in (1, 2, 32, 64, 1024) if 0 < length <= 64 * team]
+    if target.capability >= 90:
+        ways.append(RowConfig(32, 1, 0, parts=2, cluster=True))
+        ways += [RowConfig(32, 1, -(-length // 256), parts=8, cluster=True)] if length else []
     return {
         str(c): Choice(
             lambda c=c: schedule_rows(task, rows, target, c),  # type: ignore[misc]
-            frozenset({f"rows, {c.parts * c.team} threads {'hold them' if c.slots else 'walk them'}"}),
+            frozenset({
+                f"rows, {c.parts * c.team} threads {'of a cluster ' if c.cluster else ''}"
+                f"{'hold them' if c.slots else 'walk them'}"
+            }),
         )
         for c in ways
-    }
+    }  # fmt: skip
 
 
 def attention_corners(task: Task, target: GpuTarget) -> Mapping[str, Choice]:

@@ -20,6 +20,9 @@ template <class T> TM_FN T *tm_cluster_map(T *memory, int block)
   return there;
 }
 
+// What is at the same place in the shared memory of another block.
+template <class T> TM_FN T tm_cluster_load(T *memory, int block) { return *tm_cluster_map(memory, block); }
+
 // Until the grids before this one have ended and their results are seen.
 TM_FN void tm_grid_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 

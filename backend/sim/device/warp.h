@@ -58,14 +58,21 @@ inline tm_shared<T> tm_cluster_map(tm_shared<T> p, int block, tm_u32 line = TM_L
   T *at = (T *)tm_sim_cluster_map((void *)p.at, p.bounds, block, &there, line);
   return tm_shared<T>(at, there);
 }
+template <class T>
+inline T tm_cluster_load(tm_shared<T> p, int block, tm_u32 line = TM_LINE) {
+  return tm_load<1>(tm_cluster_map(p, block, line), line)[0];
+}
 #else
 template <class T>
 inline T *tm_cluster_map(T *p, int block, tm_u32 line = TM_LINE) {
   const tm_bounds *there;
   return (T *)tm_sim_cluster_map((void *)p, 0, block, &there, line);
 }
+template <class T>
+inline T tm_cluster_load(T *p, int block, tm_u32 line = TM_LINE) {
+  return *tm_cluster_map(p, block, line);
+}
 #endif
-
 /* Grids run one after the other here. */
 inline void tm_grid_wait() {}
 inline void tm_grid_launch() {}

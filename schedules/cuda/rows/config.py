@@ -28,6 +28,10 @@ _BLOCKS_PER_SM = 2
 """Blocks per multiprocessor if several share a row because there are few rows."""
 _LEAST_STEPS = 4
 """Vectors for each thread of a block that shares a row."""
+_LARGEST_CLUSTER = 8
+"""Blocks of the largest cluster that every GPU with clusters has."""
+_FIRST_WITH_CLUSTERS = 90
+"""The compute capability."""
 CHAIN = 512
 """Vectors of a sum of floats that a thread adds one after another."""
 
@@ -38,7 +42,8 @@ class RowConfig:
 
     slots 0: as often as needed, walking the row again in each pass. columns: for rows that are interleaved in memory,
     like the columns of a matrix, the number of them that neighbouring threads take; 0 for contiguous rows. parts: the
-    number of blocks that share a row; slots are 0 then.
+    number of blocks that share a row; slots are 0 then, because the last block alone goes on after the first pass.
+    cluster: the blocks that share a row form a cluster, and all go on, each with its part of the row in every pass.
     """
 
     team: int
@@ -46,6 +51,7 @@ class RowConfig:
     slots: int
     columns: int = 0
     parts: int = 1
+    cluster: bool = False
 
     @property
     def teams(self) -> int:
@@ -116,6 +122,13 @@ class RowProblem:
         """The vectors that a thread group takes together."""
         return product(self.units(c.lanes)) if c.parts == 1 else product([self.steps(c), c.team])
 
+    def share(self, c: RowConfig) -> Dim:
+        """The vectors of a row that a block takes. Those of a cluster take equally many, for they wait for each other;
+        whole warps, so that each begins where a line of memory does if the row does."""
+        if not c.cluster:
+            return self.length(c)
+        return product([ceil_div(product(self.units(c.lanes)), c.parts * WARP), WARP])
+
     def is_long(self, c: RowConfig) -> bool:
         """True if a thread walks, or may walk, more than a chain."""
         steps = static_size(self.steps(c))
@@ -136,12 +149,40 @@ class RowProblem:
         if parts > 1:
             team = min(_WALKING_THREADS // (found.columns or 1), max(found.team, _LOOP_TEAM // (found.columns or 1)))
             return replace(found, slots=0, team=team, parts=parts)
-        held = found.slots * found.lanes * (full.dtype.bytes + _COMPUTED_BYTES) // 4
-        available = min(target.registers_per_thread, target.registers_per_sm // found.threads) - _OTHER_REGISTERS
-        if found.slots and held <= available:
+        if found.slots and self._fits(found, target):
             return found
-        largest = _WALKING_THREADS // (found.columns or 1)
-        return replace(found, slots=0, team=min(found.team, largest))
+        return self._cluster(found, target) or self._walking(found)
+
+    def _fits(self, c: RowConfig, target: GpuTarget) -> bool:
+        """True if a thread's registers hold its elements, and as many that it computes from them."""
+        held = c.slots * c.lanes * (self.frame.rows.full.dtype.bytes + _COMPUTED_BYTES) // 4
+        available = min(target.registers_per_thread, target.registers_per_sm // c.threads) - _OTHER_REGISTERS
+        return held <= available
+
+    def _walking(self, c: RowConfig) -> RowConfig:
+        """The same with a walk along the row, or along its part, in every pass."""
+        return replace(c, slots=0, team=min(c.team, _WALKING_THREADS // (c.columns or 1)))
+
+    def _cluster(self, c: RowConfig, target: GpuTarget) -> RowConfig | None:
+        """The same by a cluster of blocks to each row, if it is walked several times and there are too few rows to fill
+        the GPU: as many blocks as it runs at once, and the most threads whose registers hold their parts."""
+        count, size = static_size(self.rows), static_size(product(self.units(c.lanes)))
+        if target.capability < _FIRST_WITH_CLUSTERS or c.columns or one_walk(self.frame):
+            return None
+        if count is None or size is None:
+            return None
+        parts = _LARGEST_CLUSTER
+        while parts > 1 and count * parts > target.cores:
+            parts //= 2
+        if parts == 1:
+            return None
+        mine = -(-size // parts)
+        for team in (_LARGEST_TEAM, _LARGEST_TEAM // 2, _LARGEST_TEAM // 4):
+            slots = -(-mine // team)
+            found = RowConfig(team, c.lanes, slots, parts=parts, cluster=True)
+            if slots <= _MOST_SLOTS and self._fits(found, target):
+                return found
+        return self._walking(RowConfig(_LARGEST_TEAM, c.lanes, 0, parts=parts, cluster=True))
 
     def _parts(self, c: RowConfig, target: GpuTarget) -> int:
         """The number of blocks that share a row: as many as fill the GPU, each with enough to do; 1 if a size is

@@ -25,7 +25,8 @@ from taskmap.schedules.cuda.rows.config import RowConfig
 
 @dataclass(frozen=True, slots=True)
 class RowElement:
-    """The current element: its item, its position in the item's vector, and its position in the full tensor."""
+    """The current element: its vector among those of the thread group, its position in that, and its position in the
+    full tensor."""
 
     unit: Expr
     place: Expr

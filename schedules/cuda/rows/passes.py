@@ -12,10 +12,10 @@ from functools import partial
 from taskmap.ir.analysis.positions import unravel
 from taskmap.ir.analysis.simplify import Simplifier
 from taskmap.ir.builder import Builder
-from taskmap.ir.construct import ceil_div, index, minimum, product
+from taskmap.ir.construct import ceil_div, eq, index, minimum, product, static_size
 from taskmap.ir.decompose.groups.fold import Fold
 from taskmap.ir.decompose.groups.thread_group import ThreadGroup
-from taskmap.ir.nodes import Buffer, Expr, LoopKind, Reduce
+from taskmap.ir.nodes import Buffer, Dim, Expr, LoopKind, Reduce
 from taskmap.ir.task import Stage
 from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.common.positions import position_of, positions_in
@@ -23,6 +23,7 @@ from taskmap.schedules.common.row_domain import reductions_of
 from taskmap.schedules.cuda.rows.config import RowConfig, RowProblem
 from taskmap.schedules.cuda.rows.kept import KeptValues, RowElement
 from taskmap.schedules.cuda.rows.partial import PartialResult, is_chained, neutral
+from taskmap.schedules.cuda.support.cluster_reduction import ClusterReduction
 from taskmap.schedules.cuda.support.last_block import CrossBlockReduction
 from taskmap.schedules.cuda.support.vectors import fills
 
@@ -43,6 +44,7 @@ class RowState:
     part: Expr = field(init=False)
     live: Expr | bool = True
     shared: CrossBlockReduction | None = None
+    cluster: ClusterReduction | None = None
 
     def enter(self, b: Builder, ranges: Simplifier, team: ThreadGroup, block: Expr, number: Expr, part: Expr) -> None:
         """Begins with row ``number`` of a block."""
@@ -58,8 +60,12 @@ class RowState:
         self.kept = KeptValues(b, c, frame, self.problem.axes, self.level)
 
     def across_blocks(self, partials: Sequence[PartialResult], results: Sequence[Sequence[Expr]]) -> list[list[Expr]]:
-        """The results of all blocks that share a row, in the last of them to arrive: it alone stores."""
+        """The results of all blocks that share a row: in each of a cluster, else in the last of them to arrive, which
+        alone stores."""
         c = self.config
+        if c.cluster:
+            self.cluster = ClusterReduction(self.values.builder, c.parts, self.team)
+            return self.cluster.all_reduce(results, [f.together for f in partials])
         self.shared = CrossBlockReduction(self.values.builder, c.parts, self.team, ceil_div(self.problem.rows, c.teams))
         combines, neutrals = [f.together for f in partials], [neutral(f.e) for f in partials]
         found = self.shared.all_reduce(self.part, results, combines, neutrals)
@@ -70,13 +76,17 @@ class RowState:
 
 @dataclass(slots=True, eq=False)
 class RowPass(Fold):
-    """A walk along the row: ``sums`` and ``outputs`` together, then the values of the row among ``stages``."""
+    """A walk along the row: ``sums`` and ``outputs`` together, then the values of the row among ``stages``.
+
+    is_last: no pass comes after it.
+    """
 
     number: int
     state: RowState
     sums: Sequence[tuple[Stage, Reduce]]
     outputs: Sequence[Stage]
     stages: list[Stage] = field(default_factory=list)
+    is_last: bool = False
     saved: list[Stage] = field(default_factory=list)
     partials: list[PartialResult] = field(default_factory=list)
 
@@ -106,9 +116,9 @@ class RowPass(Fold):
         state, c, problem = self.state, self.state.config, self.state.problem
         values, b, sizes = state.values.nested(), state.values.builder, problem.units(c.lanes)
         length = product(sizes)
-        at = at if c.parts == 1 else values.simplifier(state.part * problem.length(c) + at)
-        unit, whole = b.let("unit", at), c.parts == 1 or fills(length, c.team * c.parts)
-        with b.when(True if whole else unit < length):
+        slot = b.let("slot", at) if c.parts > 1 and c.slots else None
+        unit, exists = self.in_row(at, length)
+        with b.when(exists):
             values.bind(unit, length)
             *outer, v = unravel(unit, sizes, values.simplifier)
             with b.loop("v", c.lanes, LoopKind.VECTOR if c.lanes > 1 else LoopKind.SERIAL) as place:
@@ -116,9 +126,24 @@ class RowPass(Fold):
                 inside.bind(place, c.lanes)
                 where = position_of(rows.full, problem.runs, [*outer, v * c.lanes + place], inside)
                 here = tuple(i if d in rows.reduced else state.at[d] for d, i in enumerate(where))
-                state.kept.here = RowElement(unit, place, here)
+                state.kept.here = RowElement(unit if slot is None else slot, place, here)
                 self.single(inside, state.kept.here)
                 state.kept.here = None
+
+    def in_row(self, at: Expr, length: Dim) -> tuple[Expr, Expr | bool]:
+        """The number of the vector ``at`` of a block's part among the ``length`` of the row, and whether it exists."""
+        state, c, problem = self.state, self.state.config, self.state.problem
+        b, simplifier = state.values.builder, state.values.simplifier
+        if c.parts == 1:
+            return b.let("unit", at), True
+        share = problem.share(c)
+        unit = b.let("unit", simplifier(state.part * share + at))
+        size, each = static_size(length), static_size(share)
+        inside: Expr | bool = True if each is not None and size == each * c.parts else unit < length
+        if c.cluster and (each is None or each != static_size(problem.length(c))):
+            mine = at < share
+            inside = mine if inside is True else mine & inside
+        return unit, inside
 
     def single(self, local: Inliner, here: RowElement) -> None:
         """One element: keeps, stores and reduces its values."""
@@ -148,7 +173,7 @@ class RowPass(Fold):
         for s in self.saved:
             values.readers[s.out] = state.kept.reader(s, values)
         results = [f.total(state.team) for f in self.partials]
-        if state.config.parts > 1:
+        if state.config.parts > 1 and self.partials:
             results = state.across_blocks(self.partials, results)
         for f, result in zip(self.partials, results, strict=True):
             values.reduced = {**values.reduced, id(f.e): result[-1]}
@@ -161,8 +186,11 @@ class RowPass(Fold):
             if s.out in frame.task.outputs and s not in self.outputs:
                 where = tuple(frame.at_row(s, state.at).values())
                 value, first = values.element(s.out, where), state.team.lane < 1
+                first = first if state.cluster is None else first & eq(state.part, 0)
                 with values.builder.when(first if state.live is True else first & state.live):
                     values.builder.store(s.out, where, value)
+        if state.cluster is not None and self.is_last:
+            state.cluster.leave()
 
     def of_row(self, stage: Stage, value: Expr, at: Sequence[Expr], where: tuple[Expr, ...]) -> Expr:
         """A value of the row, computed ``at`` its place and read at another."""
@@ -181,4 +209,5 @@ def passes_of(state: RowState) -> list[RowPass]:
         if sums or outputs or not found:
             found.append(RowPass(n, state, sums, outputs))
         found[-1].stages += stages
+    found[-1].is_last = True
     return found

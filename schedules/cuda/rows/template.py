@@ -9,8 +9,9 @@
 
 A thread group takes a row; it is read once, however many reductions follow each other. Rows too long for registers, or
 of symbolic length, are walked again in every pass, ``.split(team).unroll(4)``, and long sums in chains. If there are
-too few rows to fill the GPU, and one walk is enough, several blocks share a row, and the last of them to arrive
-combines the parts (``support/last_block.py``).
+too few rows to fill the GPU, several blocks share a row: if one walk is enough, the last of them to arrive combines the
+parts (``support/last_block.py``); else they form a cluster, each of whose blocks holds its part and gets the results of
+all (``support/cluster_reduction.py``).
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def schedule_rows(task: Task, rows: Rows, target: GpuTarget, config: RowConfig |
     extents = [product([full.shape[a] for a in run]) for run in runs]
     problem = RowProblem(frame, axes, walks, runs, extents, product([full.shape[d] for d in frame.kept()]))
     c = config or problem.choose(target)
-    if c.parts > 1 and not one_walk(frame):
+    if c.parts > 1 and not c.cluster and not one_walk(frame):
         raise ScheduleError(
             f"{task.name!r} cannot be shared by {c.parts} blocks",
             why="a second walk along the row needs the result of the first, which only the last block has.",
@@ -65,11 +66,13 @@ def schedule_rows(task: Task, rows: Rows, target: GpuTarget, config: RowConfig |
     shape = (ceil_div(problem.rows, c.teams), c.teams, c.parts)
     tree = row_strategy(shape, problem.length(c), c, folds)
     size = "x".join(print_dim(full.shape[d]) for d in rows.reduced)
-    held = "registers" if c.slots else "memory" if c.parts == 1 else f"parts={c.parts}"
+    held = "registers" if c.slots else "memory" if c.parts == 1 or c.cluster else f"parts={c.parts}"
+    held = f"{held}, cluster={c.parts}" if c.cluster else held
     passes = max(state.level.values()) + 1
     note = f"cuda.rows(row={size}, passes={passes}, team={c.team}, lanes={c.lanes}, slots={c.slots}, {held})"
     result = Buffer(tree.root.written, f32, shape)
     made = kernel_on(tree, task.name, {result.name: result}).launched(min_blocks=1)
+    made = made.launched(cluster=(c.parts,)) if c.cluster else made
     made = replace(made, buffers=(*task.inputs, *task.outputs), outputs=task.outputs, dims=task.dims, note=note)
     return made if state.shared is None else state.shared.kernel(made)
 

@@ -137,6 +137,7 @@ BECOMES: dict[str, dict[str, str]] = {
         "bulk_load": "UBLKCP.S.G",
         "fence_proxy_async": "FENCE.VIEW.ASYNC.S",
         "cluster_arrive": "UCGABAR_ARV",
+        "cluster_load": "LD.E",
         "wgmma_m64n64k16_f16_f32": "HGMMA.64x64x16.F32",
         "wgmma_ra_m64n256k16_bf16_f32": "HGMMA.64x256x16.F32.BF16",
         "wgmma_m64n8k8_tf32_f32": "HGMMA.64x8x8.F32.TF32",

@@ -144,8 +144,8 @@ def bytes_are_expected(store: KernelStore) -> str:
     return ran(kernel(body, IN_OUT, threads=32, shared=264), turned, store)
 
 
-@protocol("cluster_rank", "cluster_arrive", "cluster_arrive_relaxed", "cluster_wait", "cluster_map", "fence_cluster",
-          "mbarrier_arrive_remote", "mbarrier_arrive_expect_tx_remote")  # fmt: skip
+@protocol("cluster_rank", "cluster_arrive", "cluster_arrive_relaxed", "cluster_wait", "cluster_map", "cluster_load",
+          "fence_cluster", "mbarrier_arrive_remote", "mbarrier_arrive_expect_tx_remote")  # fmt: skip
 def blocks_of_a_cluster(store: KernelStore) -> str:
     """Each block reads the other's memory, and the other says how many bytes arrive in its own."""
     body = """\
@@ -161,7 +161,7 @@ def blocks_of_a_cluster(store: KernelStore) -> str:
   tm_fence_cluster();
   tm_cluster_arrive();
   tm_cluster_wait();
-  const float theirs = tm_cluster_map(own, other)[31 - t];
+  const float theirs = t < 16 ? tm_cluster_map(own, other)[31 - t] : tm_cluster_load(own + (31 - t), other);
   if (t == 0) {
     tm_mbarrier_arrive_remote(full, other);
     tm_mbarrier_arrive_expect_tx_remote(full, other, 128);

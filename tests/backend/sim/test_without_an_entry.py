@@ -34,6 +34,7 @@ NOT_HERE: Mapping[str, str] = {
     "setmaxnreg_inc": "registers that nobody asks for are never missed; test_registers.py",
     "cluster_rank": "gives a value, without which the kernel is none",
     "cluster_map": "gives a value, without which the kernel is none",
+    "cluster_load": "gives a value, without which the kernel is none",
     "wgmma_descriptor": "gives a value, without which the kernel is none",
     "tma_wait_read": "one of two waits is enough at the end; both are told apart below",
     "tma_wait": "one of two waits is enough at the end; both are told apart below",
