@@ -35,8 +35,8 @@ from benchmarks.gpu.parts import (
     parts,
     rung_seconds,
 )  # fmt: skip
+from benchmarks.gpu.processes.running import LEAST_SECONDS, Limits, Outcome, environment, run
 from benchmarks.gpu.record import failures
-from benchmarks.gpu.running import LEAST_SECONDS, Limits, Outcome, environment, run
 
 ARCHIVE = "gpu-results.tar.gz"
 STORE = ROOT / "gpu-kernels"
@@ -76,7 +76,7 @@ def wanted(every: list[Part], only: list[str] | None) -> list[Chosen]:
 
 
 def together(chosen: list[Chosen]) -> list[list[Chosen]]:
-    """What runs at the same time: parts beside each other that measure nothing."""
+    """The parts in groups that run at the same time: those beside each other that measure nothing."""
     return [
         group
         for timed, some in groupby(chosen, key=lambda one: one[0].timed)

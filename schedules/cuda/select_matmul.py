@@ -250,8 +250,8 @@ def _waiting(busy: float, c: Config, target: GpuTarget) -> float:
 
 
 def _is_measured(target: GpuTarget) -> bool:
-    """Whether the constants for latencies and barriers are those of an H100, found by tuning products of 8 and 64
-    rows (`benchmarks/results/gpu_matmul.json`); for other GPUs they are guesses."""
+    """True for a GPU of the generation of the H100 on which products of 8 and 64 rows were tuned to find the constants
+    for latencies and barriers (`docs/first-run-on-a-gpu.md`); for others they are guesses."""
     return target.capability == 90
 
 

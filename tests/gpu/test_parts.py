@@ -23,8 +23,8 @@ from benchmarks.gpu.parts import (
     parts,
     rung_seconds,
 )  # fmt: skip
+from benchmarks.gpu.processes.running import Limits, run
 from benchmarks.gpu.record import LOST, WRONG
-from benchmarks.gpu.running import Limits, run
 from benchmarks.gpu.sections import SECTIONS
 
 PART = """

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.gpu.warm import can_fork
+from benchmarks.gpu.processes.warm import can_fork
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.skipif(not can_fork(), reason="this system does not fork")
@@ -18,15 +18,15 @@ import torch
 def used(*_):
     raise AssertionError("the GPU is asked for")
 torch.cuda.is_available = torch.cuda.device_count = torch.cuda._lazy_init = used
-import benchmarks.gpu.imported
+import benchmarks.gpu.processes.imported
 print("nothing asked for the GPU")
 """
 """Of a process that has asked for the GPU, children cannot use it (PyTorch: "Cannot re-initialize CUDA")."""
 
 FORKED = """
 import os, sys
-from benchmarks.gpu.running import _ended, environment
-from benchmarks.gpu.warm import forked
+from benchmarks.gpu.processes.running import _ended, environment
+from benchmarks.gpu.processes.warm import forked
 codes = []
 for module in ("platform", "no_such_module", "tests.gpu.ends_by_a_signal"):
     process = forked((sys.executable, "-m", module), {**environment(), "FROM": "the parent"})

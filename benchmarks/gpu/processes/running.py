@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.gpu.parts import MODULE, ROOT, Part
+from benchmarks.gpu.processes.warm import can_fork, forked
 from benchmarks.gpu.record import LOST, WRONG, close, count
-from benchmarks.gpu.warm import can_fork, forked
 from benchmarks.gpu.watchdog import hang_file
 
 WORKSPACES = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "CUBLASLT_WORKSPACE_SIZE": "32768"}

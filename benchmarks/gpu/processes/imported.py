@@ -1,5 +1,5 @@
-"""What every part of `make gpu` imports, and none of it uses the GPU: the process that the parts are forked from loads
-this once."""
+"""The imports of all parts of `make gpu`, none of which uses the GPU: the process that the parts are forked from loads
+them once."""
 
 import torch._dynamo
 

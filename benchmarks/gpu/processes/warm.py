@@ -16,7 +16,7 @@ from benchmarks.gpu.parts import ROOT
 
 
 def can_fork() -> bool:
-    """Whether this system forks."""
+    """True on a system that forks."""
     return "forkserver" in multiprocessing.get_all_start_methods()
 
 
@@ -37,7 +37,7 @@ def _begin_server(environment: tuple[tuple[str, str], ...]) -> None:
     before = dict(os.environ)
     try:
         os.environ.update(environment)
-        multiprocessing.get_context("forkserver").set_forkserver_preload(["benchmarks.gpu.imported"])
+        multiprocessing.get_context("forkserver").set_forkserver_preload(["benchmarks.gpu.processes.imported"])
         forkserver.ensure_running()
     finally:
         os.environ.clear()

@@ -1,0 +1,1 @@
+"""The processes of `make gpu`: begun, forked, watched and ended."""
