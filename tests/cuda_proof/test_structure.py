@@ -162,6 +162,22 @@ def test_images_with_channels_last(isa: str) -> None:
     assert a.global_loads(narrow=True) == 0
 
 
+@pytest.mark.parametrize(("channels", "stride", "dilation"), [(64, 1, 1), (128, 2, 1), (96, 1, 2)])
+def test_windows_on_hopper_cost_the_producer_ten_instructions_a_chunk(
+    channels: int, stride: int, dilation: int
+) -> None:
+    """Rows are divided into image, line and column once, in front of the loop over k-tiles. A k-tile of 96 channels
+    may begin in the middle of a tap."""
+    x, w = tensor(32, channels, 56, 56, dtype=f16), tensor(128, channels, 3, 3, dtype=f16)
+    y = convolution(x, w, [stride], [dilation], [dilation])
+    a = assembly([y], "sm_90a", y, (x, w, y))
+    assert "cuda.hopper" in a.note
+    step = loop_with(a.text, "LDGSTS")
+    copies = len(step.places("LDGSTS"))
+    assert copies >= 8
+    assert len(step.code) <= 10 * copies + 100  # waiting, arriving, the copy engine
+
+
 @pytest.mark.parametrize("isa", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize("dtype", [f16, f32], ids=str)
 def test_images_of_which_every_channel_is_on_its_own(dtype: DType, isa: str) -> None:

@@ -20,7 +20,7 @@ from taskmap.schedules.cuda.support.tile_partition import TilePartition
 _LARGEST_BOX = 256
 _COPIES = (4, 8, 16)
 _COPY_CLOCKS, _ELEMENT_CLOCKS, _LATENCY = 30, 5, 600
-_COPIES_AT_ONCE = 4
+_COPIES_AT_ONCE = 16
 _CHUNKS_AT_ONCE, _BYTES_AT_ONCE = 16, 128
 """The most a thread has in flight through its registers."""
 
