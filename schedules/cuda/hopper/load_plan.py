@@ -19,7 +19,7 @@ from taskmap.schedules.cuda.support.tile_partition import TilePartition
 
 _LARGEST_BOX = 256
 _COPIES = (4, 8, 16)
-_COPY_CLOCKS, _ELEMENT_CLOCKS, _LATENCY = 30, 5, 600
+_COPY_CLOCKS, _LOAD_CLOCKS, _ELEMENT_CLOCKS, _LATENCY = 12, 30, 5, 600
 _COPIES_AT_ONCE = 16
 _CHUNKS_AT_ONCE, _BYTES_AT_ONCE = 16, 128
 """The most a thread has in flight through its registers."""
@@ -55,7 +55,7 @@ def filling_clocks(f: Operand, how: LoadPlan) -> float:
     chunks = how.parts * how.partition.repeats[0] * how.partition.repeats[1]
     if how.path is LoadPath.CP_ASYNC:
         return float(chunks * _COPY_CLOCKS)
-    return float(how.parts * _LATENCY + chunks * (_COPY_CLOCKS + f.lanes * _ELEMENT_CLOCKS))
+    return float(how.parts * _LATENCY + chunks * (_LOAD_CLOCKS + f.lanes * _ELEMENT_CLOCKS))
 
 
 def plan_load(task: Task, f: Operand, batch: Axes, extent: int, kind: DType) -> LoadPlan | str:
