@@ -14,8 +14,10 @@ addition. An address is only used where the copy's condition holds, and so needs
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 
 from taskmap.ir.analysis import polynomial as poly
 from taskmap.ir.analysis.bounds import Facts
@@ -153,7 +155,7 @@ class _Loop:
 
 @dataclass(frozen=True, slots=True)
 class _Copy:
-    """An asynchronous copy from the address ``at``, or zeros unless all of its tests hold, to the address ``to``."""
+    """An asynchronous copy from the address ``at``, or zeros if one of its tests fails, to the address ``to``."""
 
     invoke: Invoke
     tests: tuple[Expr, ...]
@@ -163,17 +165,21 @@ class _Copy:
     @staticmethod
     def of(s: Invoke) -> _Copy | None:
         """The copy that an instruction is, if its address and its tests are arithmetic."""
-        if not isinstance(s.instruction.spec, AsyncCopySpec) or not s.instruction.spec.zero_fill:
+        if not isinstance(s.instruction.spec, AsyncCopySpec):
             return None
-        target, source, copied = s.operands
+        target, source, *limit = s.operands
         assert isinstance(target, Region)
         assert isinstance(source, Region)
-        if not isinstance(copied, Select) or constant_value(copied.b) != 0:
+        copied = limit[0] if limit else None
+        tests: tuple[Expr, ...] = ()
+        if isinstance(copied, Select) and constant_value(copied.b) == 0:
+            tests = tuple(_parts(copied.cond))
+        elif copied is not None:
             return None
         (to,), (at,) = target.start, source.start
-        if any(isinstance(e, (Load, Call, Intrinsic)) for root in (at, copied.cond) for e in walk_exprs(root)):
+        if any(isinstance(e, (Load, Call, Intrinsic)) for root in (at, *tests) for e in walk_exprs(root)):
             return None
-        return _Copy(s, tuple(_parts(copied.cond)), at, to)
+        return _Copy(s, tests, at, to)
 
     @property
     def compared(self) -> Iterator[Expr]:
@@ -196,14 +202,12 @@ class _Copy:
 
     def written(self) -> Invoke:
         """The instruction."""
-        target, source, copied = self.invoke.operands
+        target, source, *limit = self.invoke.operands
         assert isinstance(source, Region)
-        assert isinstance(copied, Select)
-        cond, *rest = self.tests
-        for test in rest:
-            cond = cond & test
-        operands = (target, replace(source, start=(self.at,)), select(cond, copied.a, copied.b))
-        return replace(self.invoke, operands=operands)
+        for n, copied in enumerate(limit):
+            assert isinstance(copied, Select)
+            limit[n] = select(reduce(operator.and_, self.tests), copied.a, copied.b)
+        return replace(self.invoke, operands=(target, replace(source, start=(self.at,)), *limit))
 
 
 def _parts(cond: Expr) -> Iterator[Expr]:
