@@ -18,7 +18,7 @@ from taskmap.graph.build import define
 from taskmap.graph.nodes import Graph, Node
 from taskmap.graph.ops.convolution import PADDING_AFTER, convolution, window_of
 from taskmap.graph.passes.base import GraphPass, no_node, rewrite
-from taskmap.ir.construct import const, minimum, product, select, static_size
+from taskmap.ir.construct import const, eq, index, product, select, static_size
 from taskmap.ir.nodes import Buffer, Expr, ExprLike
 
 _CHUNK = 16
@@ -73,14 +73,18 @@ def _filled(node: Node) -> Node:
 
 
 def _with_zeros(x: Node, count: int, **attrs: object) -> Node:
-    """``x`` with zeros up to ``count`` along axis 1."""
+    """``x`` with zeros up to ``count`` along axis 1. No address depends on the channel, so that a thread writes all
+    channels of a pixel as one vector."""
     given = static_size(x.shape[1])
     assert given is not None
 
     def element(f: Buffer) -> Callable[..., ExprLike]:
         def at(first: Expr, channel: Expr, *rest: Expr) -> ExprLike:
-            place = (first, minimum(channel, given - 1), *rest)
-            return select(channel < given, f[place], const(0, x.dtype))
+            value: Expr = const(0, x.dtype)
+            for known in reversed(range(given)):
+                place = (first, index(known), *rest)
+                value = select(eq(channel, known), f[place], value)
+            return value
 
         return at
 

@@ -84,6 +84,9 @@ def test_three_channels_are_loaded_as_16_bytes(gpu: str) -> None:
     (found,) = (found for _, found in made if count(found, "HMMA") + count(found, "HGMMA") > 0)
     assert count(found, "LDGSTS", "128") > 0
     assert count(found, "LDG", "U16") == 0
+    of_image = [(b, found) for b, found in made if "pack" not in b.source.symbol]
+    (copied,) = (found for b, found in of_image if "fill_channels" in b.source.symbol)
+    assert count(copied, "STG") == count(copied, "STG", "128") == 1
 
 
 @pytest.mark.parametrize("gpu", TARGETS)
