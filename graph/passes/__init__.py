@@ -19,6 +19,7 @@ No pass removes dead nodes, because a graph's nodes are those that its outputs r
     biases          biases are added to sums before these are rounded; the driver runs it for CPUs
     byte_products   products of bytes with the signs that dot products take
     winograd        weights of 3x3 convolutions, transformed for minimal filtering; the driver runs it for a target
+    few_channels    images of few channels are filled with zeros; the driver runs it for GPUs
     weight_packing  weights in the order in which templates read them; the driver runs it for a target
     pack_classes    one task that packs all weights of a size class
 

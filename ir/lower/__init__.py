@@ -20,6 +20,7 @@ In reading order:
     sides, peel       vector loops specialised for one side of a choice, and for the interior
     vectorize         vector loops become vector code
     collapse          nests of unrolled loops become one loop
+    copy_offsets      addresses of asynchronous copies: a row's part, and a loop iteration's
     common_indices    index arithmetic in terms of the names around it
 
 May import: the nodes, the builder, the visitors and the printer of ``ir``, ``ir.passes``, ``ir.target``,

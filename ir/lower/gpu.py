@@ -9,6 +9,7 @@ from taskmap.ir.isa.table import Instruction
 from taskmap.ir.lower.collapse import CollapseLoops
 from taskmap.ir.lower.common_indices import NameIndices
 from taskmap.ir.lower.conditions import KernelPass
+from taskmap.ir.lower.copy_offsets import NameCopyOffsets
 from taskmap.ir.lower.flatten import Flatten
 from taskmap.ir.lower.instructions import LowerInvokes
 from taskmap.ir.lower.mapped_loops import DistributeRegisters, LowerMappedLoops
@@ -47,5 +48,6 @@ def gpu_pipeline(target: GpuTarget, table: tuple[Instruction, ...]) -> tuple[Ker
         Vectorize(),
         Tidy(divisions=True, names=True),
         CollapseLoops(),
+        NameCopyOffsets(),
         NameIndices(),
     )

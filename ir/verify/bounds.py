@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from taskmap.ir import nodes as ir
 from taskmap.ir.analysis.bounds import LANES, Facts, Interval
-from taskmap.ir.construct import index, static_size
-from taskmap.ir.isa.specs import PrefetchSpec
+from taskmap.ir.construct import constant_value, index, static_size
+from taskmap.ir.isa.specs import AsyncCopySpec, PrefetchSpec
 from taskmap.ir.printer import print_expr
 from taskmap.ir.verify.violation import Violation
 from taskmap.ir.visit import stmt_exprs, walk_exprs
@@ -100,7 +100,16 @@ def _body(body: ir.Body, place: _Place) -> Iterator[BufferAccess]:
         elif isinstance(stmt, ir.MatMul):
             yield from _regions(stmt, (stmt.c, stmt.a, stmt.b), place)
         elif isinstance(stmt, ir.Invoke) and not isinstance(stmt.instruction.spec, PrefetchSpec):  # it reads nothing
-            yield from _regions(stmt, stmt.regions, place)
+            for region in stmt.regions:
+                yield from _regions(stmt, (region,), place if region in stmt.written else _reading(stmt, place))
+
+
+def _reading(stmt: ir.Invoke, place: _Place) -> _Place:
+    """The facts where an instruction reads memory: a copy with zero fill reads nothing if it is to copy 0 bytes."""
+    spec, copied = stmt.instruction.spec, stmt.operands[-1] if stmt.operands else None
+    if not isinstance(spec, AsyncCopySpec) or not spec.zero_fill or not isinstance(copied, ir.Select):
+        return place
+    return place.assume(copied.cond, True) if constant_value(copied.b) == 0 else place
 
 
 def _loads(stmt: ir.Stmt, root: ir.Expr, place: _Place) -> Iterator[BufferAccess]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from taskmap.backend.cuda.codegen import generate
 from taskmap.backend.cuda.source import CudaSource
 from taskmap.graph.passes import GraphPass
+from taskmap.graph.passes.few_channels import FILL_CHANNELS
 from taskmap.graph.passes.weight_packing import WEIGHTS_CHANNELS_LAST
 from taskmap.ir.nodes import Kernel
 from taskmap.ir.target import GpuTarget
@@ -30,8 +31,9 @@ class GpuCode:
 
     @property
     def graph_passes(self) -> tuple[GraphPass, ...]:
-        """The channels of weights become their last dimension; other weights are read as the model has them."""
-        return (WEIGHTS_CHANNELS_LAST,)
+        """Few channels become a vector; the channels of weights become their last dimension, and other weights are read
+        as the model has them."""
+        return (FILL_CHANNELS, WEIGHTS_CHANNELS_LAST)
 
     def generate(self, kernel: Kernel) -> CudaSource:
         """The CUDA C++ of a lowered kernel."""

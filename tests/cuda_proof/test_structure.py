@@ -20,9 +20,11 @@ from taskmap.graph.ops.pointwise import pointwise
 from taskmap.ir.construct import call
 from taskmap.ir.errors import KernelResourceError
 from taskmap.ir.lower.pipeline import lower
+from taskmap.ir.nodes import Dim, Var
 from taskmap.ir.target import cuda_target
 from taskmap.ir.types import DType, bf16, f16, f32, i8, i64
 from taskmap.schedules import schedule
+from taskmap.schedules.cuda.hopper.matmul_config import HopperConfig
 from taskmap.schedules.cuda.matmul.config import MatmulConfig
 from taskmap.schedules.cuda.matmul.problem_view import find_product
 from taskmap.schedules.cuda.select_matmul import most_registers, registers, schedule_config, why_not
@@ -160,6 +162,42 @@ def test_images_with_channels_last(isa: str) -> None:
     assert multiplies_on_tensor_cores(a, isa)
     assert a.has("LDGSTS", "128") > 0
     assert a.global_loads(narrow=True) == 0
+
+
+@pytest.mark.parametrize(("channels", "stride", "dilation"), [(64, 1, 1), (128, 2, 1), (96, 1, 2)])
+def test_windows_on_hopper_cost_the_producer_ten_instructions_a_chunk(
+    channels: int, stride: int, dilation: int
+) -> None:
+    """Rows are divided into image, line and column once, in front of the loop over k-tiles. A k-tile of 96 channels
+    may begin in the middle of a tap."""
+    x, w = tensor(32, channels, 56, 56, dtype=f16), tensor(128, channels, 3, 3, dtype=f16)
+    y = convolution(x, w, [stride], [dilation], [dilation])
+    a = assembly([y], "sm_90a", y, (x, w, y))
+    assert "cuda.hopper" in a.note
+    step = loop_with(a.text, "LDGSTS")
+    copies = len(step.places("LDGSTS"))
+    assert copies >= 8
+    assert len(step.code) <= 10 * copies + 100  # waiting, arriving, the copy engine
+
+
+@pytest.mark.parametrize("shape", [(Var("n"), 128, 28, 28), (3, 64, 15, 27, 25)], ids=["symbolic", "volumes"])
+def test_places_of_rows_do_not_spill(shape: tuple[Dim, ...]) -> None:
+    """Offsets of 64 bits, and coordinates of three dimensions, take more of the producer's registers than those of
+    images of a known size; consumers of tiles of 256x128 leave it 120."""
+    rank = len(shape) - 2
+    x, w = tensor(*shape, dtype=f16), tensor(256, shape[1], *[3] * rank, dtype=f16)
+    y = convolution(x, w, [1], [1], [1])
+    task = fused([y], strides={n: channels_last(*n.shape) for n in (x, w, y)})
+    p, target = find_product(task), cuda_target("sm_90a")
+    assert p is not None
+    proof = Proof(1)
+    for config in (
+        HopperConfig("wgmma_m64n128k16_f16_f32", 256, 128, 2, 3, boxed=True),
+        HopperConfig("wgmma_m64n128k16_f16_f32", 128, 128, 2, 6, boxed=True),
+    ):
+        found = proof.compile(source_of(schedule_config(p, config, target), "sm_90a"), "sm_90a").resources
+        assert found.spills == found.stack == 0
+    proof.close()
 
 
 @pytest.mark.parametrize("isa", ["sm_80", "sm_90a"])

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from taskmap.ir.construct import product, static_size
 from taskmap.ir.task import Task
 from taskmap.ir.types import DType
 from taskmap.schedules.cuda.hopper.matmul_config import WARPGROUP
@@ -19,8 +20,11 @@ from taskmap.schedules.cuda.support.tile_partition import TilePartition
 
 _LARGEST_BOX = 256
 _COPIES = (4, 8, 16)
-_COPY_CLOCKS, _ELEMENT_CLOCKS, _LATENCY = 30, 5, 600
-_COPIES_AT_ONCE = 4
+_COPY_CLOCKS, _TURN_CLOCKS, _ELEMENT_CLOCKS, _LATENCY = 12, 30, 5, 600
+"""Of a copy whose row's place is held in registers; of one in a loop of turns, where it is computed at each k-tile."""
+_COPIES_AT_ONCE, _HELD = 16, 56
+"""The most copies that a thread begins in one turn, and its registers for what does not change from k-tile to k-tile:
+the place of a row, and the coordinates that conditions ask for."""
 _CHUNKS_AT_ONCE, _BYTES_AT_ONCE = 16, 128
 """The most a thread has in flight through its registers."""
 
@@ -54,8 +58,8 @@ def filling_clocks(f: Operand, how: LoadPlan) -> float:
         return 0.0
     chunks = how.parts * how.partition.repeats[0] * how.partition.repeats[1]
     if how.path is LoadPath.CP_ASYNC:
-        return float(chunks * _COPY_CLOCKS)
-    return float(how.parts * _LATENCY + chunks * (_COPY_CLOCKS + f.lanes * _ELEMENT_CLOCKS))
+        return float(chunks * (_COPY_CLOCKS if how.parts == 1 else _TURN_CLOCKS))
+    return float(how.parts * _LATENCY + chunks * (_TURN_CLOCKS + f.lanes * _ELEMENT_CLOCKS))
 
 
 def plan_load(task: Task, f: Operand, batch: Axes, extent: int, kind: DType) -> LoadPlan | str:
@@ -70,11 +74,18 @@ def plan_load(task: Task, f: Operand, batch: Axes, extent: int, kind: DType) -> 
     if isinstance(whole, str):
         return whole
     copied = f.direct and f.bytes in _COPIES and along_k == f.along_k and kind == f.expr.dtype
-    most = _COPIES_AT_ONCE if copied else min(_CHUNKS_AT_ONCE, max(1, _BYTES_AT_ONCE // f.bytes))
+    held = 1 + _is_wide(task) + (len(f.mn) - 1 if f.guarded else 0)
+    most = min(_COPIES_AT_ONCE, _HELD // held) if copied else min(_CHUNKS_AT_ONCE, max(1, _BYTES_AT_ONCE // f.bytes))
     down, across = whole.repeats
     parts = next((n for n in range(1, down + 1) if down % n == 0 and down // n * across <= most), down)
     part = replace(whole, rows=whole.rows // parts, repeats=(down // parts, across))
     return LoadPlan(LoadPath.CP_ASYNC if copied else LoadPath.REGISTERS, along_k, None, part, parts)
+
+
+def _is_wide(task: Task) -> bool:
+    """True if the place of an element in memory may not fit 32 bits."""
+    sizes = [static_size(product(b.shape)) for b in task.inputs]
+    return any(n is None or n >= 1 << 31 for n in sizes)
 
 
 def _why_not_boxes(boxes: TmaDescriptor, extent: int, kind: DType) -> str | None:

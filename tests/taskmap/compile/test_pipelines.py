@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from taskmap.graph.passes import PASSES
+from taskmap.graph.passes.few_channels import FILL_CHANNELS
 from taskmap.graph.passes.weight_packing import WEIGHTS_CHANNELS_LAST
 from taskmap.ir.lower.pipeline import pipeline
 from taskmap.ir.passes import Pass, explain
@@ -19,7 +20,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "passes.md"
 PIPELINES: dict[str, tuple[Pass[Any], ...]] = {
     "graph": PASSES,
     "graph-cpu": cpu_passes(cpu_target("avx512", 1)),
-    "graph-gpu": (WEIGHTS_CHANNELS_LAST,),
+    "graph-gpu": (FILL_CHANNELS, WEIGHTS_CHANNELS_LAST),
     "cpu": pipeline(cpu_target("avx512", 1)),
     "gpu": pipeline(cuda_target("sm_90a")),
 }

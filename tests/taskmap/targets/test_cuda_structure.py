@@ -77,6 +77,19 @@ def test_convolutions_load_16_bytes_of_images_and_of_weights(gpu: str) -> None:
 
 
 @pytest.mark.parametrize("gpu", TARGETS)
+def test_three_channels_are_loaded_as_16_bytes(gpu: str) -> None:
+    """The first layer of a network: a copy of its image has 8 channels."""
+    model = nn.Conv2d(3, 64, 7, stride=2, padding=3).half()
+    made = kernels(model, torch.randn(1, 3, 30, 30).half(), gpu=gpu)
+    (found,) = (found for _, found in made if count(found, "HMMA") + count(found, "HGMMA") > 0)
+    assert count(found, "LDGSTS", "128") > 0
+    assert count(found, "LDG", "U16") == 0
+    of_image = [(b, found) for b, found in made if "pack" not in b.source.symbol]
+    (copied,) = (found for b, found in of_image if "fill_channels" in b.source.symbol)
+    assert count(copied, "STG") == count(copied, "STG", "128") == 1
+
+
+@pytest.mark.parametrize("gpu", TARGETS)
 def test_attention_uses_tensor_instructions(gpu: str) -> None:
     q, k, v = (torch.randn(1, 2, 128, 64).half() for _ in range(3))
     ((binary, found),) = kernels(Attention(), q, k, v, gpu=gpu)
