@@ -17,6 +17,7 @@ from benchmarks.torch_fuzz import check as checking
 from benchmarks.torch_fuzz import numbers
 from benchmarks.torch_fuzz.__main__ import MOST_OWN, fuzz
 from benchmarks.torch_fuzz.check import Verdict, check
+from benchmarks.torch_fuzz.definitions import Decomposed
 from benchmarks.torch_fuzz.generate import generate
 from benchmarks.torch_fuzz.program import Input, Program, script
 from benchmarks.torch_fuzz.reduce import reduce
@@ -374,6 +375,15 @@ def test_squares_beyond_the_type_are_judged_by_the_definition(
     assert check(program, "cpu").kind in ("right", "rounding")
     monkeypatch.setattr(checking, "_taskmap", lambda f, p, t: lambda x: (formula(x)[0] * 2,))
     assert check(program, "cpu").kind == "value"
+
+
+def test_a_deviation_is_defined_where_its_square_is_beyond_the_type() -> None:
+    """PyTorch's kernel for a GPU gives an infinity, of which a remainder is NaN."""
+    values = torch.tensor([3e38, 1.0, -2.0])
+    with Decomposed(everything=False):
+        deviation, variance = values.std(), values.var()
+    assert deviation == values.double().std().float()
+    assert variance.isinf()
 
 
 @pytest.mark.parametrize(
