@@ -262,7 +262,7 @@ def test_an_index_out_of_range_is_one_error_in_any_words(monkeypatch: pytest.Mon
 
 
 def _not_functional(node: str, written: str, placeholders: str) -> Exception:
-    """PyTorch's error for a graph that writes to a tensor of its own, as its decomposition of index_fill does in 2.11."""
+    """PyTorch's error for a graph that writes to a tensor of its own, as that of index_fill does in PyTorch 2.11."""
     return AssertionError(f"n={node}, n.args[0]={written}, placeholders={placeholders}, graph=graph():")
 
 
