@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -9,9 +10,14 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._device import _device_constructors
 
 from benchmarks.torch_fuzz import check as checking
+from benchmarks.torch_fuzz import numbers
+from benchmarks.torch_fuzz.__main__ import MOST_OWN, fuzz
 from benchmarks.torch_fuzz.check import Verdict, check
+from benchmarks.torch_fuzz.definitions import Decomposed
 from benchmarks.torch_fuzz.generate import generate
 from benchmarks.torch_fuzz.program import Input, Program, script
 from benchmarks.torch_fuzz.reduce import reduce
@@ -47,6 +53,36 @@ def test_random_programs(worker: Worker, seed: int) -> None:
 
 def test_a_seed_gives_one_program() -> None:
     assert [generate(k) for k in range(5)] == [generate(k) for k in range(5)]
+
+
+class Placed(TorchFunctionMode):
+    """Refuses to make a tensor on the default device."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        assert func not in _device_constructors() or (kwargs or {}).get("device") is not None, func
+        return func(*args, **(kwargs or {}))
+
+
+def test_programs_make_tensors_beside_their_arguments() -> None:
+    """Dynamo of PyTorch 2.11 does not know a default device, so programs for a GPU would mix devices."""
+    made = 0
+    for seed in range(60):
+        program = generate(seed)
+        make, function = program.functions()
+        given = make(*program.calls[0])
+        made += "device=" in program.text
+        with warnings.catch_warnings(), Placed():
+            warnings.simplefilter("ignore")
+            function(*given)
+    assert made > 5
+
+
+def test_arguments_are_made_on_the_device_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_cpu = PROGRAM.functions()[0](3, 4, 5)
+    assert on_cpu[0].device.type == "cpu"
+    monkeypatch.setattr(numbers, "DEVICE", torch.device("meta"))
+    assert PROGRAM.functions()[0](3, 4, 5)[0].device.type == "meta"
+    assert 'DEVICE = torch.device("cuda")' in script(PROGRAM, "cuda")
 
 
 X = Input("x0", "numbers(1, (a, b, ), torch.float32)")
@@ -87,6 +123,13 @@ FAULTS: dict[str, Callable[[list[Any], tuple[Tensor, ...]], Any]] = {
 def test_each_fault_is_seen(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checking, "_taskmap", _with(FAULTS[kind]))
     assert check(PROGRAM, "cpu").kind == kind
+
+
+def test_a_result_on_another_device_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checking, "_taskmap", _with(lambda inputs, out: (out[0].to("meta"), *out[1:])))
+    verdict = check(PROGRAM, "cpu")
+    assert verdict.kind == "type"
+    assert "on meta for torch.float32[4, 3] on cpu" in verdict.evidence
 
 
 def test_rounding_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,6 +261,62 @@ def test_an_index_out_of_range_is_one_error_in_any_words(monkeypatch: pytest.Mon
     assert check(PROGRAM, "cpu").kind == "error"
 
 
+def _not_functional(node: str, written: str, placeholders: str) -> Exception:
+    """PyTorch's error for a graph that writes to a tensor of its own, as that of index_fill does in PyTorch 2.11."""
+    return AssertionError(f"n={node}, n.args[0]={written}, placeholders={placeholders}, graph=graph():")
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "kind"),
+    [
+        (
+            _not_functional("copy_", "empty_like", "{a, b}"),
+            _not_functional("copy_", "empty", "{b, a}"),
+            "PyTorch's own",
+        ),
+        (_not_functional("copy_", "empty_like", "{a, b}"), _not_functional("add_", "empty", "{b, a}"), "error"),
+        (Warning("size u0"), Warning("size u0"), "PyTorch's own"),
+        (Warning("size u0"), Warning("size u1"), "error"),
+        (Warning("size u0"), RuntimeError("memory is written twice"), "error"),
+    ],
+)
+def test_errors_are_alike_if_their_words_are(
+    ours: Exception, theirs: Exception, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sets print in any order, and nodes have names of their own; not every exception's name has the word Error."""
+
+    def failing(error: Exception) -> Any:
+        def fails(inputs: list[Any], out: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+            raise error
+
+        return _with(fails)
+
+    monkeypatch.setattr(checking, "_taskmap", failing(ours))
+    monkeypatch.setattr(checking, "_other", lambda f, p, backend: failing(theirs)(f, p, ""))
+    assert check(PROGRAM, "cpu").kind == kind
+
+
+class Blaming:
+    """Stands in for a worker whose every program is PyTorch's own failure."""
+
+    target = "cpu"
+
+    def generate(self, seed: int) -> Program:
+        return replace(PROGRAM, seed=seed)
+
+    def check(self, program: Program) -> Verdict:
+        return Verdict("PyTorch's own", f"{program.seed} " + 500 * "x")
+
+
+def test_the_record_tells_some_failures_of_pytorchs_own() -> None:
+    record: dict[str, Any] = {"verdicts": {}, "failures": [], "own": [], "seconds": 0.0, "count": 0}
+    fuzz(3, MOST_OWN + 2, Blaming(), None, record)  # type: ignore[arg-type]  # a stand-in
+    assert record["verdicts"] == {"PyTorch's own": MOST_OWN + 2}
+    assert [seed for seed, _ in record["own"]] == list(range(3, 3 + MOST_OWN))
+    assert all(told.startswith(f"{seed} x") and len(told) == 300 for seed, told in record["own"])
+    assert not record["failures"]
+
+
 def test_layouts_of_shapes_that_depend_on_values_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:
     program = replace(PROGRAM, lines=("v0 = x0[x0 > 0]", "v1 = x0 * 2"), results=("v0", "v1"))
     monkeypatch.setattr(checking, "_taskmap", _with(lambda inputs, out: (out[0], out[1].t().contiguous().t())))
@@ -281,6 +380,15 @@ def test_squares_beyond_the_type_are_judged_by_the_definition(
     assert check(program, "cpu").kind in ("right", "rounding")
     monkeypatch.setattr(checking, "_taskmap", lambda f, p, t: lambda x: (formula(x)[0] * 2,))
     assert check(program, "cpu").kind == "value"
+
+
+def test_a_deviation_is_defined_where_its_square_is_beyond_the_type() -> None:
+    """PyTorch's kernel for a GPU gives an infinity, of which a remainder is NaN."""
+    values = torch.tensor([3e38, 1.0, -2.0])
+    with Decomposed(everything=False):
+        deviation, variance = values.std(), values.var()
+    assert deviation == values.double().std().float()
+    assert variance.isinf()
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,8 @@ from benchmarks.torch_fuzz.worker import Worker
 
 RECORD = "benchmarks/results/torch_fuzz.json"
 EVERY = 20
+MOST_OWN, OWN_LETTERS = 20, 300
+"""Verdicts "PyTorch's own" that the record tells, and letters of each."""
 
 
 def fuzz(first: int, count: int, worker: Worker, failures: Path | None, record: dict[str, Any]) -> None:
@@ -37,6 +39,8 @@ def fuzz(first: int, count: int, worker: Worker, failures: Path | None, record: 
         program = worker.generate(seed)
         verdict = worker.check(program) if program is not None else Verdict("no program")
         verdicts[verdict.kind] += 1
+        if verdict.kind == "PyTorch's own" and len(record["own"]) < MOST_OWN:
+            record["own"].append([seed, verdict.evidence[:OWN_LETTERS]])
         if program is not None and verdict.failed:
             record["failures"].append([seed, verdict.kind, verdict.evidence.splitlines()[0][:200]])
             _tell(program, verdict, worker, failures)
@@ -76,6 +80,7 @@ def main(argv: list[str] | None = None) -> int:
             "failures": [],
         }
     record = records[args.target]
+    record.setdefault("own", [])
     worker = Worker(args.target)
     end = record["first_seed"] + args.count
     try:

@@ -28,6 +28,9 @@ JUDGES = ("aot_eager", "aot_eager_decomp_partition")
 """Backends of PyTorch itself. The second one also decomposes and partitions; it judges errors only, because a wrong
 value of a decomposition would be an answer of taskmap's."""
 
+VARYING = re.compile(r"backend='\w+'|0x\w+|\d{7,}|\{[^{}]*\}|(?<=n\.args\[0\]=)\w+")
+"""Parts of an error's line in which backends that fail alike differ."""
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
@@ -54,14 +57,16 @@ def check(program: Program, target: str) -> Verdict:
 
 
 def _gist(verdict: Verdict) -> list[str]:
-    """A verdict's evidence without what differs between two backends that fail alike: their name, addresses, the last
-    digits of numbers, from where Dynamo calls them, and their words for an index out of range."""
+    """A verdict's evidence without what differs between two backends that fail alike: their name, addresses, sets,
+    which print in any order, names of a graph's nodes, the last digits of numbers, from where Dynamo calls them, and
+    their words for an index out of range."""
     evidence = re.sub(r"^sizes \([^)]*\): ", "", verdict.evidence)
     if verdict.kind == "error":
-        lines = [line for line in evidence.splitlines() if "Error" in line]
+        told = evidence.splitlines()
+        lines = [line for line in told if "Error" in line] or told[:1]
         if any(re.search(r"index.* out of (range|bounds)", line) for line in lines):
             return ["index out of range"]
-        return [re.sub(r"backend='\w+'|0x\w+|\d{7,}", "", line) for line in lines[:2]]
+        return [VARYING.sub("", line) for line in lines[:2]]
     return [re.sub(r"-?\d+\.\d+(e[-+]\d+)?", _short, line) for line in evidence.splitlines()]
 
 

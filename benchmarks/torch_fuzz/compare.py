@@ -16,7 +16,7 @@ RELATIVE = {torch.float64: 1e-11, torch.float32: 1e-5, torch.bfloat16: 1.6e-2, t
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """``kind``: type, layout, alias, value, or mutation (the value of an argument afterwards)."""
+    """``kind``: type (with shape and device), layout, alias, value, or mutation (an argument afterwards)."""
 
     kind: str
     name: str
@@ -41,8 +41,8 @@ def differences(want: Run, got: Run) -> list[Difference]:
 def _one(name: str, want: Any, got: Any) -> list[Difference]:
     if not isinstance(want, Tensor) or not isinstance(got, Tensor):
         return [] if type(want) is type(got) and want == got else [Difference("type", name, f"{got!r} for {want!r}")]
-    if want.dtype != got.dtype or want.shape != got.shape:
-        told = f"{got.dtype}{list(got.shape)} for {want.dtype}{list(want.shape)}"
+    if want.dtype != got.dtype or want.shape != got.shape or want.device != got.device:
+        told = f"{got.dtype}{list(got.shape)} on {got.device} for {want.dtype}{list(want.shape)} on {want.device}"
         return [Difference("type", name, told)]
     found: list[Difference] = []
     if want.requires_grad != got.requires_grad and not name.startswith("input"):

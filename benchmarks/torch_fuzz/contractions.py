@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.torch_fuzz.operators import op
+from benchmarks.torch_fuzz.operators import on, op
 from benchmarks.torch_fuzz.scope import Scope, any_, exactly, full, number, ranked, real
 
 
@@ -10,7 +10,7 @@ def _weight(s: Scope, x: str, *shape: str) -> str:
     """A deterministic factor of the type of ``x``."""
     sizes = ", ".join(shape)
     count = " * ".join(shape)
-    return f"torch.arange({count}, dtype={x}.dtype).mul(0.7).sin().reshape({sizes})"
+    return f"torch.arange({count}, dtype={x}.dtype, {on(x)}).mul(0.7).sin().reshape({sizes})"
 
 
 def _matrices(s: Scope, x: str) -> str:
@@ -63,9 +63,8 @@ def _resize(s: Scope, x: str) -> str:
 
 
 def _attention(s: Scope, x: str) -> str:
-    mask = s.one_of(
-        "", ", is_causal=True", f", attn_mask=torch.ones({x}.shape[-2], {x}.shape[-2], dtype=torch.bool).tril()"
-    )
+    ones = f"torch.ones({x}.shape[-2], {x}.shape[-2], dtype=torch.bool, {on(x)})"
+    mask = s.one_of("", ", is_causal=True", f", attn_mask={ones}.tril()")
     if s.random.random() < 0.3:
         return f"F.scaled_dot_product_attention({x}, {x} * 0.5, {x}.flip(-1){mask})"
     finite = f"{x}.nan_to_num(0, 1, -1).clamp(-9, 9)"
@@ -126,4 +125,4 @@ NORMS = [
 
 def _classes(s: Scope, x: str) -> str:
     more = s.one_of("", ", label_smoothing=0.1", ", reduction='sum'", ", reduction='none'")
-    return f"torch.arange({s.size(x, 0)}) % {s.size(x, 1)}{more}"
+    return f"torch.arange({s.size(x, 0)}, {on(x)}) % {s.size(x, 1)}{more}"

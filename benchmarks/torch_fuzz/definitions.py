@@ -43,28 +43,34 @@ class Decomposed(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _moments(x: Tensor, dim: Any, correction: float, keepdim: bool) -> tuple[Tensor, Tensor]:
-    """The mean and the variance, each rounded to the type of ``x`` once."""
+    """The mean, rounded to the type of ``x``, and the variance, in f64."""
     axes = list(range(x.ndim)) if dim is None or len(dim) == 0 else [d % x.ndim for d in dim]
     count = math.prod(x.shape[d] for d in axes)
     center = x.double().mean(axes, keepdim=True).to(x.dtype)
     squares = (x - center).double().square().sum(axes, keepdim=True)
-    spread = (squares / max(count - correction, 0)).to(x.dtype)
+    spread = squares / max(count - correction, 0)
     if not keepdim:
         center, spread = (t.squeeze(tuple(axes)) for t in (center, spread))
     return center, spread
 
 
 def _var(x: Tensor, dim: Any = None, *, correction: float | None = None, keepdim: bool = False) -> Tensor:
-    return _moments(x, dim, 1 if correction is None else correction, keepdim)[1]
+    return _moments(x, dim, 1 if correction is None else correction, keepdim)[1].to(x.dtype)
+
+
+def _std(x: Tensor, dim: Any = None, *, correction: float | None = None, keepdim: bool = False) -> Tensor:
+    """Rounded once: the variance may exceed the type where its root does not."""
+    return _moments(x, dim, 1 if correction is None else correction, keepdim)[1].sqrt().to(x.dtype)
 
 
 def _var_mean(x: Tensor, dim: Any = None, *, correction: float | None = None, keepdim: bool = False) -> Any:
-    return _moments(x, dim, 1 if correction is None else correction, keepdim)[::-1]
+    center, spread = _moments(x, dim, 1 if correction is None else correction, keepdim)
+    return spread.to(x.dtype), center
 
 
 def _layer_norm(x: Tensor, shape: Any, weight: Tensor | None, bias: Tensor | None, eps: float) -> Any:
     center, spread = _moments(x, range(x.ndim - len(shape), x.ndim), 0, True)
-    rstd = (spread + eps).rsqrt()
+    rstd = (spread.to(x.dtype) + eps).rsqrt()
     unit = (x - center) * rstd
     return _affine(unit, weight, bias), center, rstd
 
@@ -73,7 +79,7 @@ def _group_norm(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, n: int, c: int, size: int, groups: int, eps: float
 ) -> Any:
     center, spread = _moments(x.reshape(n, groups, -1), (2,), 0, True)
-    rstd = (spread + eps).rsqrt()
+    rstd = (spread.to(x.dtype) + eps).rsqrt()
     unit = ((x.reshape(n, groups, -1) - center) * rstd).reshape(x.shape)
     shape = (1, c, *([1] * (x.ndim - 2)))
     weight, bias = (None if p is None else p.reshape(shape) for p in (weight, bias))
@@ -108,7 +114,7 @@ DEFINED: Rules = {
     aten.gelu_backward.default: _gelu_backward,
     aten.softshrink_backward.default: _softshrink_backward,
     aten.var.correction: _var,
-    aten.std.correction: lambda *args, **kwargs: _var(*args, **kwargs).sqrt(),
+    aten.std.correction: _std,
     aten.var_mean.correction: _var_mean,
     **{op: decomposition_table[op] for op in PIECEWISE},
 }

@@ -5,13 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from benchmarks.torch_fuzz.operators import SCALARS, op
+from benchmarks.torch_fuzz.operators import SCALARS, on, op
 from benchmarks.torch_fuzz.scope import NoChoiceError, Scope, any_, exactly, full, number, ranked, real
 
 
 def _indices(s: Scope, x: str, axis: int, count: str) -> str:
     """Whole numbers below the size of an axis, some of them negative in subscripts."""
-    return f"(torch.arange({count}) * {s.one_of(1, 2, 3)} + {s.one_of(0, 1)}) % {s.size(x, axis)}"
+    return f"(torch.arange({count}, {on(x)}) * {s.one_of(1, 2, 3)} + {s.one_of(0, 1)}) % {s.size(x, axis)}"
 
 
 def _made(s: Scope, x: str, axis: int) -> str:
@@ -47,7 +47,7 @@ def _scatter(s: Scope, x: str) -> str:
 
 def _scatter_add(s: Scope, x: str) -> str:
     axis = s.axis(x)
-    place = f"torch.arange({s.size(x, axis)}) % {s.one_of(1, 2, 3)} % {s.size(x, axis)}"
+    place = f"torch.arange({s.size(x, axis)}, {on(x)}) % {s.one_of(1, 2, 3)} % {s.size(x, axis)}"
     return f"torch.zeros_like({x}).index_add({axis}, {place}, {x})"
 
 
@@ -66,7 +66,7 @@ INDEXING = [
     op(full(1), lambda s, x: f"{x}.take({_indices(s, x, 0, '3')})"),
     op(full(1), lambda s, x: f"torch.take_along_dim({x}, {x}.argsort({_last(x)}, stable=True), {_last(x)})"),
     op(exactly(2, lambda t: real(t) and t.numel() > 0), lambda s, x: f"F.embedding({_made(s, x, 0)}, {x})"),
-    op(full(1), lambda s, x: f"{x}.index_fill({s.axis(x)}, torch.tensor([0]), {s.one_of(0, 1)})"),
+    op(full(1), lambda s, x: f"{x}.index_fill({s.axis(x)}, torch.tensor([0], {on(x)}), {s.one_of(0, 1)})"),
     op(full(1), lambda s, x: f"{x}.slice_scatter({x}[:1] * 2, 0, 0, 1)"),
     op(full(1), lambda s, x: f"{x}.select_scatter({x}.select(0, 0), 0, -1)"),
     op(exactly(2), lambda s, x: f"{x}.diagonal_scatter({x}.diagonal() * 2)"),
@@ -149,7 +149,7 @@ INPLACE = [
     op(full(1, _writable_number), lambda s, x: f"{x}[{_one(s)}] += {s.one_of(1, 2)}", 0),
     op(full(1, _writable_number), lambda s, x: f"{x}[{x} > 0] = {s.one_of(0, 2)}", 0),
     op(full(1, _writable_number), lambda s, x: f"{x}.index_add_(0, {_indices(s, x, 0, s.size(x, 0))}, {x}.clone())", 0),
-    op(full(1, _writable_number), lambda s, x: f"{x}.index_fill_(0, torch.tensor([0]), 3)", 0),
+    op(full(1, _writable_number), lambda s, x: f"{x}.index_fill_(0, torch.tensor([0], {on(x)}), 3)", 0),
     op(
         full(1, writable),
         lambda s, x: f"{x}.scatter_({s.one_of(0, -1)}, torch.zeros_like({x}, dtype=torch.long), 1)",

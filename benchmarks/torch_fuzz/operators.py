@@ -35,6 +35,11 @@ def _binary(name: str, accepts: Accepts = any_) -> Operator:
     return Operator(accepts, lambda s, x: f"torch.{name}({x}, {s.beside(x, accepts)})")
 
 
+def on(x: str) -> str:
+    """The argument that makes a tensor beside ``x``."""
+    return f"device={x}.device"
+
+
 def keep(s: Scope) -> str:
     return s.one_of("", ", keepdim=True")
 

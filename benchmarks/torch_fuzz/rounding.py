@@ -105,7 +105,7 @@ def explained(program: Program, sizes: tuple[int, int, int], name: str, want: Te
     if _defined(program, sizes, name, want, got):
         return "as PyTorch's own definitions of the operators"
     low, high = _range(want), _range(want)
-    uncertain = torch.zeros(want.shape, dtype=torch.bool)
+    uncertain = torch.zeros(want.shape, dtype=torch.bool, device=want.device)
     for seed in range(SAMPLES):
         try:
             sample = dict(disturbed(program, sizes, seed).named())[name]

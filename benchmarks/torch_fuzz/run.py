@@ -40,7 +40,9 @@ def call(function: Callable[..., Any], inputs: list[Any], grad: bool) -> Run:
 
 def _weights(result: Tensor) -> Tensor:
     """Numbers that every floating-point type represents exactly, so that all precisions have the same weights."""
-    steps = torch.arange(result.numel(), dtype=torch.float64).mul(0.3).cos().mul(16).round().div(16)
+    steps = (
+        torch.arange(result.numel(), dtype=torch.float64, device=result.device).mul(0.3).cos().mul(16).round().div(16)
+    )
     return steps.to(result.dtype).reshape(result.shape)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.torch_fuzz.operators import op
+from benchmarks.torch_fuzz.operators import on, op
 from benchmarks.torch_fuzz.scope import Scope, any_, exactly, full, number, ranked, real
 
 
@@ -132,10 +132,10 @@ REARRANGE = [
     op(exactly(4), lambda s, x: f"F.channel_shuffle({x}, {s.one_of(1, 2, 3)})"),
     op(full(1, number), lambda s, x: f"torch.diff({x}, dim={s.axis(x)})"),
     op(exactly(1), lambda s, x: f"torch.outer({x}, {s.pick(exactly(1))})"),
-    op(ranked(1), lambda s, x: f"{x} + torch.arange({s.size(x, -1)})"),
-    op(exactly(2), lambda s, x: f"torch.eye({s.size(x, 0)}, {s.size(x, 1)}) + {x}"),
+    op(ranked(1), lambda s, x: f"{x} + torch.arange({s.size(x, -1)}, {on(x)})"),
+    op(exactly(2), lambda s, x: f"torch.eye({s.size(x, 0)}, {s.size(x, 1)}, {on(x)}) + {x}"),
     op(any_, lambda s, x: f"{x}.new_{s.one_of('zeros', 'ones')}({x}.shape)"),
-    op(ranked(1), lambda s, x: f"torch.full(({s.size(x, 0)},), {s.one_of(2, 0.5)})"),
+    op(ranked(1), lambda s, x: f"torch.full(({s.size(x, 0)},), {s.one_of(2, 0.5)}, {on(x)})"),
     op(exactly(2), lambda s, x: f"torch.meshgrid({x}[0], {x}[:, 0], indexing='ij')", 2),
     op(exactly(1), lambda s, x: f"torch.vander({x}, 3)"),
 ]

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from benchmarks.support.patience import answers
+from benchmarks.torch_fuzz import numbers
 from benchmarks.torch_fuzz.check import Verdict, check
 from benchmarks.torch_fuzz.generate import generate
 from benchmarks.torch_fuzz.program import Program
@@ -90,7 +91,7 @@ class Worker:
 
 def _serve(pipe: Connection, target: str) -> None:
     if target == "cuda":
-        torch.set_default_device("cuda")
+        numbers.DEVICE = torch.device("cuda")
     else:  # a GPU's driver reserves far more addresses than memory
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
