@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -296,3 +297,45 @@ def test_random_numbers_are_those_of_eager() -> None:
     ordered = sorted(traced.externs, key=lambda n: n.id)
     names = [str(n.target).split(".")[1] for n in ordered]
     assert names == ["native_dropout", "rand_like", "bernoulli"]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_batch_norm_in_inference_as_on_a_gpu(dtype: torch.dtype) -> None:
+    """There PyTorch also returns the statistics, in f32, where it returns nothing on a CPU."""
+
+    def function(*given: torch.Tensor) -> Any:
+        return torch.ops.aten._native_batch_norm_legit_no_training(*given, 0.1, 1e-5)
+
+    x, w, b, mean = draw(2, 3, 4).to(dtype), draw(3).to(dtype), draw(3).to(dtype), draw(3)
+    var = draw(3).square() + 0.1
+    elsewhere = [t.to("meta") for t in (x, w, b, mean, var)]
+    traced = make_fx(function, tracing_mode="fake", _allow_non_fake_inputs=True)(*elsewhere)
+    graph = import_fx(traced, elsewhere, device=torch.device("meta"))
+    assert not [n.reason for n in graph.nodes() if isinstance(n, ExternNode)]
+    y, saved_mean, saved_rstd = evaluate(graph, [x, w, b, mean, var])
+    want = F.batch_norm(*(t.double() for t in (x, mean, var, w, b)))
+    torch.testing.assert_close(y, want.to(dtype))
+    torch.testing.assert_close(saved_mean, mean)
+    torch.testing.assert_close(saved_rstd, (var + 1e-5).rsqrt())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_rms_norm_with_the_eps_of_its_type(dtype: torch.dtype) -> None:
+    """Of f16 that of f32, in which it is computed. x is so small that the eps decides."""
+    x = draw(3, 8).to(dtype) * 2e-4
+    wide = x.double() if dtype == torch.float64 else x.float()
+    want = (wide.square().mean(-1, keepdim=True) + torch.finfo(wide.dtype).eps).rsqrt()
+    # Only tensors of a GPU are given to this operator: elsewhere PyTorch decomposes it.
+    traced = fx.Graph()
+    given = traced.placeholder("x")
+    given.meta["val"] = x
+    norm = traced.call_function(torch.ops.aten._fused_rms_norm.default, (given, [8], None, None))
+    norm.meta["val"] = (x, want)
+    traced.output([traced.call_function(operator.getitem, (norm, k)) for k in range(2)])
+    for node, value in zip(list(traced.nodes)[2:4], (x, want), strict=True):
+        node.meta["val"] = value
+    graph = import_fx(fx.GraphModule(nn.Module(), traced), [x])
+    assert not [n for n in graph.nodes() if isinstance(n, ExternNode)]
+    y, rstd = evaluate(graph, [x])
+    torch.testing.assert_close(rstd, want)
+    torch.testing.assert_close(y, (wide * want).to(dtype))

@@ -11,6 +11,7 @@ from taskmap.graph.ops.creation import full
 from taskmap.graph.ops.pointwise import to_dtype
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Dim
+from taskmap.ir.types import f64
 
 Mask = Sequence[bool]
 
@@ -54,13 +55,23 @@ def group_norm(
     return y, to_dtype(mean, out[1].dtype), to_dtype(rstd, out[2].dtype)
 
 
-@lowering("_native_batch_norm_legit_no_training.default")
+@lowering("_native_batch_norm_legit_no_training.default", out=True)
 def batch_norm_inference(
-    x: Node, weight: Node | None, bias: Node | None, mean: Node, var: Node, momentum: float, eps: float
+    out: Sequence[Out],
+    x: Node,
+    weight: Node | None,
+    bias: Node | None,
+    mean: Node,
+    var: Node,
+    momentum: float,
+    eps: float,
 ) -> tuple[Node, Node, Node]:
-    """The normalised x; the statistics saved in inference are empty."""
+    """The normalised x, and the statistics that it took: the mean and 1 / deviation. PyTorch saves none on a CPU."""
     y = ops.batch_norm_inference(x, weight, bias, mean, var, eps)
-    return y, full((0,), 0, mean.dtype), full((0,), 0, mean.dtype)
+    if out[1].shape == (0,):
+        return y, full((0,), 0, out[1].dtype), full((0,), 0, out[2].dtype)
+    kind = out[1].dtype
+    return y, to_dtype(mean, kind), ops.reciprocal_deviation(to_dtype(var, out[2].dtype), eps)
 
 
 @lowering("_native_batch_norm_legit.no_stats", out=True)
@@ -103,6 +114,6 @@ def rms_norm(
     out: Sequence[Out], x: Node, normalized_shape: Sequence[Dim], weight: Node | None, eps: float | None
 ) -> tuple[Node, Node]:
     if eps is None:
-        raise UnsupportedError("RMS norm with the default eps of its type")
+        eps = 2.0**-52 if x.dtype == f64 else 2.0**-23  # that of the type of its sums
     y, rstd = ops.rms_norm(x, normalized_shape, weight, eps)
     return y, to_dtype(rstd, out[1].dtype)
