@@ -4,7 +4,9 @@
     Compute(y).tile(1, 4).to(THREAD).group(256)        a vector is up to 16 bytes, if all accesses are aligned
         .done().vectorize(4)
 
-Threads of a warp take neighbouring vectors, so accesses are coalesced. Inner reductions become loops of the thread.
+Threads of a warp take neighbouring vectors, so accesses are coalesced. A run of the length of a vector belongs to one
+thread, and neighbours follow the next run: they read planes of channels, and write whole pixels. Inner reductions
+become loops of the thread.
 """
 
 from __future__ import annotations
@@ -45,10 +47,12 @@ def schedule_pointwise(task: Task, target: GpuTarget) -> Kernel:
     transpose = find_transpose(task, axes, runs, extents, walks)
     if transpose is not None:
         return schedule_transpose(TransposedTask(MergedTask(task, domain, runs, extents), transpose), walks, target)
-    inner = coalesced_run(runs, walks, len(task.outputs))
+    widths = [vector_lanes(walks, axes, run, domain.shape) for run in runs]
+    vectors = [r for r, lanes in enumerate(widths) if lanes == extents[r] and walks[0].step(runs[r][-1]) == 1]
+    inner = vectors[0] if vectors else coalesced_run(runs, walks, len(task.outputs))
     order = [r for r in range(len(runs)) if r != inner] + [inner]
     runs, extents = [runs[r] for r in order], [extents[r] for r in order]
-    lanes = vector_lanes(walks, axes, runs[-1], domain.shape)
+    lanes = widths[inner]
     threads = block_size(product([*extents[:-1], ceil_div(extents[-1], lanes)]), target)
     return _flat(MergedTask(task, domain, runs, extents), lanes, threads, target)
 
