@@ -150,7 +150,15 @@ def _write(out: Path, outcomes: list[Outcome]) -> None:
     (out / "gpu.json").write_text(json.dumps([asdict(o) for o in outcomes], indent=1) + "\n", encoding="utf-8")
 
 
+def _archive(out: Path) -> None:
+    with tarfile.open(out / ARCHIVE, "w:gz") as archive:
+        for path in sorted(out.glob("gpu*")):
+            if path.suffix in (".json", ".txt"):
+                archive.add(path, path.name)
+
+
 def _summary(out: Path, outcomes: list[Outcome], chosen: list[Chosen]) -> None:
+    _archive(out)  # the fit takes a while, and the machine may not be there for it
     print("\nthe cost model", flush=True)
     subprocess.run([*MODULE, "benchmarks.gpu.refit", "--out", str(out)], cwd=ROOT, env=environment(), check=False)
     print("\nsummary")
@@ -163,10 +171,7 @@ def _summary(out: Path, outcomes: list[Outcome], chosen: list[Chosen]) -> None:
         for row in failures(out / f"{record}.json"):
             why = str(row.get("failed", f"relative error {row.get('relative_error', 'unknown')}")).splitlines()[0]
             print(f"  {record.removeprefix('gpu_')}/{row['name']}: {why[:200]}")
-    with tarfile.open(out / ARCHIVE, "w:gz") as archive:
-        for path in sorted(out.glob("gpu*")):
-            if path.suffix in (".json", ".txt"):
-                archive.add(path, path.name)
+    _archive(out)
     print(f"all results: {out / ARCHIVE}")
 
 

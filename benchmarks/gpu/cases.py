@@ -108,6 +108,7 @@ def matmul() -> Iterator[Case]:
     yield _matmul("f16 8192x8192x1024", 8192, 8192, 1024, 0.85)
     for rows in (1, 2, 4, 8, 16, 64):
         yield _matmul(f"f16 {rows}x4096x4096", rows, 4096, 4096, 0.9)
+    yield _matmul("f16 64x512x16384", 64, 512, 16384, 0.9)  # blocks share sums
     for rows in (1, 16):
         yield _int8(rows)
     # In eager mode: a product of cuBLAS with the bias in its epilogue, then an element-wise kernel.

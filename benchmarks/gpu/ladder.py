@@ -61,7 +61,7 @@ def rungs() -> tuple[Rung, ...]:
              partial(_case, "matmul", "f16 8192")),
         Rung("attention", "wgmma with operands in registers", partial(_case, "attention", "f16 4096")),
         Rung("split-K", "memory of a launch's own, counters, the last block", partial(_case, "matmul",
-             "f16 64x4096x4096")),
+             "f16 64x512x16384")),
         Rung("small model", "torch.compile, constants, CUDA graphs", _model),
     )  # fmt: skip
 

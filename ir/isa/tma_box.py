@@ -2,7 +2,8 @@
 
 Boxes and tensors are numpy arrays, outermost dimension first; coordinates are innermost first, as instructions take
 them. Addresses in shared memory are relative to a multiple of 1024 bytes. After: PTX ISA, "Tensors", "Swizzling
-Modes"; that a box begins at a multiple of 16 bytes of its tensor's rows was seen on an H100, which ends other kernels.
+Modes"; that a box begins at a multiple of 16 bytes of its tensor's rows, and if it is stored within the tensor, was
+seen on an H100, which ends other kernels.
 """
 
 from __future__ import annotations
@@ -45,6 +46,9 @@ def store_box(
 ) -> Array:
     """The tensor after a box from shared memory has been stored to it, or added."""
     _check(tensor.shape, box, coordinates, bytes, swizzle)
+    if min(coordinates) < 0:
+        why = f"it is stored to {tuple(coordinates)}, before the tensor."
+        raise InputError(f"TMA cannot copy a box {tuple(box)} of elements of {bytes} bytes", why=why)
     whole = shared[_places(shared.size, bytes, swizzle)].reshape(tuple(box))
     inside, there = _overlap(tensor.shape, box, coordinates)
     result: Array = tensor.copy()

@@ -212,7 +212,11 @@ def estimate(p: Gemm, c: Config, target: GpuTarget) -> float:
     """
     m, n, k = (_known(d) for d in (p.m, p.n, p.k))
     traffic = (m * k + k * n) * p.left.expr.dtype.bytes + m * n * p.stage.out.dtype.bytes
-    return max(working_time(p, c, target), traffic * _count(p) / max(target.memory_bandwidth, 1))
+    working, streaming = working_time(p, c, target), traffic * _count(p) / max(target.memory_bandwidth, 1)
+    if not _is_measured(target):
+        return max(working, streaming)
+    after = _adding_up(p, c, target) / target.clock  # when all operands have come
+    return max(working - after, streaming) + after
 
 
 def _count(p: Gemm) -> int:
@@ -250,8 +254,9 @@ def _waiting(busy: float, c: Config, target: GpuTarget) -> float:
 
 
 def _is_measured(target: GpuTarget) -> bool:
-    """True for a GPU of the generation of the H100 on which products of 8 and 64 rows were tuned to find the constants
-    for latencies and barriers (`docs/first-run-on-a-gpu.md`); for others they are guesses."""
+    """True for GPUs of the generation of the H100 on which products of 2, 8 and 64 rows by 4096 x 4096 gave the
+    constants for latencies, barriers and joins of sums: configurations of a tuner, with operands in the second-level
+    cache, and defaults with operands in memory. For others they are guesses."""
     return target.capability == 90
 
 
@@ -262,9 +267,9 @@ def _adding_up(p: Gemm, c: Config, target: GpuTarget) -> float:
     if split == 1:
         return 0
     moved = (1 + split) * c.block_m * c.block_n * p.accumulate.bytes
-    if isinstance(c, HopperConfig):
+    if _is_measured(target):
         return 5500 + moved / (0.5 * target.l2_rate)
-    return (1200 if _is_measured(target) else 2500) + moved / (0.75 * target.l2_rate)
+    return 2500 + moved / (0.75 * target.l2_rate)
 
 
 def _clocks(p: Gemm, c: Config, target: GpuTarget) -> float:

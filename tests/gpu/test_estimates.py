@@ -75,8 +75,8 @@ def test_one_slow_kernel_moves_no_rate() -> None:
 
 
 def test_defaults_that_would_change_are_named() -> None:
-    """If L2 delivers twice the assumed rate, large products can take smaller tiles."""
-    fit = refit(seen(replace(H200, l2_rate=64)), H200)
+    """If tensor cores are slower than assumed, large products can take smaller tiles."""
+    fit = refit(seen(replace(H200, f16_rate=1500)), H200)
     assert fit is not None
     assert fit.changes
     for name, (old, new) in fit.changes.items():

@@ -136,7 +136,7 @@ inline void count_rows_of_box(Worker &w, const std::vector<Row> &rows, bool load
 }
 
 /* Checks a tensor map and coordinates; false after a report. */
-inline bool is_good_box(Worker &w, const tm_tensor_map &map, const int *at, const char *shared, uint32_t line) {
+inline bool is_good_box(Worker &w, const tm_tensor_map &map, const int *at, const char *shared, bool load, uint32_t line) {
   const Place place = w.place(*w.current, site_of_line(line));
   const uint32_t inner = map.box[0] * map.element_bytes;
   const Block *home = block_of_address(w, shared);
@@ -152,6 +152,11 @@ inline bool is_good_box(Worker &w, const tm_tensor_map &map, const int *at, cons
   if (int64_t(at[0]) * map.element_bytes % 16) {
     w.report->add(kMisaligned, place, nullptr, "a box that begins %lld bytes into the rows of its tensor, no multiple of 16",
                   static_cast<long long>(int64_t(at[0]) * map.element_bytes));
+    return false;
+  }
+  for (uint32_t d = 0; d < map.rank && !load; d++) { /* nor does it store before the beginning of a tensor */
+    if (at[d] >= 0) continue;
+    w.report->add(kMisuse, place, nullptr, "a box is stored to coordinate %d of a tensor", at[d]);
     return false;
   }
   return true;
@@ -242,7 +247,7 @@ TM_EXPORT void tm_sim_tma(tm_u32 kind, const tm_tensor_map *map, void *shared, c
   char *at = static_cast<char *>(shared);
   count(w, tm_kind_tma);
   Block *from = block_of_address(w, at);
-  if (!is_good_box(w, *map, coordinates, at, line)) return;
+  if (!is_good_box(w, *map, coordinates, at, kind == tm_tma_loads, line)) return;
   const uint64_t bytes = bytes_of_box(*map);
   const std::vector<Row> rows = rows_of_box(*map, coordinates);
   if (w.counted) {

@@ -313,7 +313,8 @@ SHAPES: dict[int, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = {
     5: ((2, 3, 2, 3, 24), (1, 2, 2, 2, 8), (16, 2, 1, 2, 1)),
 }
 """By rank: the shape of a tensor, of a box, and coordinates that reach beyond the tensor, the innermost first,
-which is a multiple of 16 bytes."""
+which is a multiple of 16 bytes. Stores
+take their magnitudes."""
 
 
 def strides_of(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -325,6 +326,8 @@ def boxes_of_tensors(store: KernelStore, entry: Instruction, swizzle: int) -> No
     spec = entry.spec
     assert isinstance(spec, TensorMoveSpec)
     shape, box, at = SHAPES[spec.rank]
+    if spec.kind != "load":
+        at = tuple(map(abs, at))
     if swizzle:
         box = (*box[:-1], swizzle // f16.bytes)
     tensor = whole_numbers(f16, shape).astype(np.float16)

@@ -184,6 +184,7 @@ def test_it_is_right_without_checks(store: KernelStore) -> None:
         ("tm_tma_load_2d(s1 + stage * 4096", "tm_tma_load_2d(s1 + stage * 4096 + 8", "misaligned"),
         ("tm_tma_load_2d(s1 + stage * 4096", "tm_tma_load_2d(s1 + 64 + stage * 4096", "out of bounds"),
         ("full + stage, i * 64, 0)", "full + stage, i * 64 - 4, 0)", "misaligned"),
+        ("tm_tma_store_2d(map_c, s2, 0, 0)", "tm_tma_store_2d(map_c, s2, 0, -8)", "misuse"),
         ("if (thread == 128)", "if (thread >= 128)", "mbarrier"),
         ("full + stage, 0, i * 64)", "full + stage, 0, i * 64 + 1)", "wrong"),
         ("      tm_mbarrier_arrive(empty + stage);\n", "", "deadlock"),

@@ -313,7 +313,7 @@ def test_batch_norm_in_inference_as_on_a_gpu(dtype: torch.dtype) -> None:
     graph = import_fx(traced, elsewhere, device=torch.device("meta"))
     assert not [n.reason for n in graph.nodes() if isinstance(n, ExternNode)]
     y, saved_mean, saved_rstd = evaluate(graph, [x, w, b, mean, var])
-    want = F.batch_norm(*(t.double() for t in (x, mean, var, w, b)))
+    want = F.batch_norm(x.double(), mean.double(), var.double(), w.double(), b.double())
     torch.testing.assert_close(y, want.to(dtype))
     torch.testing.assert_close(saved_mean, mean)
     torch.testing.assert_close(saved_rstd, (var + 1e-5).rsqrt())

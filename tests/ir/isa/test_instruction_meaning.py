@@ -110,6 +110,7 @@ def test_a_box_holds_the_tensor_and_zeros_around_it(case: Case) -> None:
 @settings(deadline=None, max_examples=60)
 def test_stored_boxes_are_loaded_again(case: Case) -> None:
     shape, box, coordinates, swizzle = case
+    coordinates = tuple(map(abs, coordinates))  # nothing is stored to what is before a tensor
     tensor = np.zeros(shape, np.float32)
     shared = np.arange(1, np.prod(box) + 1, dtype=np.float32)
     stored = execute(instruction_named(f"tma_store_{len(shape)}d"), tensor, box, coordinates, shared, 4, swizzle)
@@ -363,6 +364,11 @@ def test_a_store_of_matrices_undoes_its_distribution() -> None:
     assert owner is not None
     tile = RNG.standard_normal(owner.task_shape)
     np.testing.assert_array_equal(collect(distribute(tile, owner), owner), tile)
+
+
+def test_no_box_is_stored_before_the_beginning_of_a_tensor() -> None:
+    with pytest.raises(InputError, match="before the tensor"):
+        store_box(np.zeros((8, 8), np.float32), (2, 4), (4, -1), np.zeros(8, np.float32), 4)
 
 
 def test_store_box_keeps_elements_outside_the_box() -> None:

@@ -84,7 +84,7 @@ def test_forward_and_gradients(
 @pytest.mark.parametrize("operator", [cudnn, flash])
 def test_heads_share_keys_and_values(operator: Function) -> None:
     torch.manual_seed(0)
-    q, k, v = operand(HEADS, 5, by_rows=True), operand(2, 70, by_rows=True), operand(2, 70, by_rows=True)
+    q, k, v = operand(HEADS, 20, by_rows=True), operand(2, 70, by_rows=True), operand(2, 70, by_rows=True)
     with torch.no_grad():
         compiled: Function = torch.compile(operator, backend="taskmap")
         got = compiled(q, k, v, None, False, None)
@@ -93,13 +93,16 @@ def test_heads_share_keys_and_values(operator: Function) -> None:
 
 
 def test_what_pytorch_keeps() -> None:
-    """Dropout, whose numbers are random; f32, of which nothing is measured; a wanted mask of the dropout."""
+    """Dropout, whose numbers are random; f32, of which nothing is measured; a wanted mask of the dropout; a few rows of
+    queries."""
     rules: dict[Any, Callable[..., Any]] = gpu_attention_rules()
-    half, single = (torch.zeros(1, 1, 8, 8, dtype=dtype) for dtype in (torch.float16, torch.float32))
+    half, single = (torch.zeros(1, 1, 32, 8, dtype=dtype) for dtype in (torch.float16, torch.float32))
     forward = rules[aten._scaled_dot_product_flash_attention.default]
     assert forward(half, half, half, 0.1) is NotImplemented
     assert forward(single, single, single) is NotImplemented
     assert forward(half, half, half, 0.0, False, True) is NotImplemented
+    assert forward(half[:, :, :1], half, half) is NotImplemented
+    assert forward(half, half, half) is not NotImplemented
     gradient = rules[aten._scaled_dot_product_efficient_attention_backward.default]
     kept = gradient(*[half] * 5, half, half, half, half, 0.0, [True] * 4)
     assert kept is NotImplemented
