@@ -280,7 +280,7 @@ def vector_norm(x: Node, ord: float = 2, dim: Dims = None, keepdim: bool = False
         raise UnsupportedError(f"the norm of {result} is not defined")
     wide = compute_type(result)
     dims = dims_of(x, dim)
-    if ord != 0 and all(static_size(x.shape[d]) == 1 for d in dims):
+    if ord != 0 and (not x.shape or all(static_size(x.shape[d]) == 1 for d in dims)):
         magnitude = pointwise("norm", (x,), lambda e: _absolute(cast(e, wide)), result, wide)
         return magnitude if keepdim else reshape(magnitude, [n for d, n in enumerate(x.shape) if d not in dims])
 

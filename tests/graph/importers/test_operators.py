@@ -217,6 +217,7 @@ def test_the_norm_of_one_element_is_its_magnitude(ord: float) -> None:
     norms = (
         lambda x: torch.linalg.vector_norm(x, ord, dim=0),
         lambda x: torch.linalg.vector_norm(x, ord, dim=0, keepdim=True, dtype=torch.float64),
+        lambda x: torch.linalg.vector_norm(x[0, 1], ord, dim=0),
         lambda x: torch.linalg.vector_norm(x[0, 1], ord),
         lambda x: x[None, :, 1:2].norm(ord, dim=(0, 2)),
     )
