@@ -214,7 +214,7 @@ REDUCTIONS: dict[str, Function] = {
 def test_the_norm_of_one_element_is_its_magnitude(ord: float) -> None:
     """Powers of these elements are beyond the type."""
     x = torch.tensor([[1e-30, 1e30, -3.0, torch.inf]])
-    norms = (
+    norms: tuple[Function, ...] = (
         lambda x: torch.linalg.vector_norm(x, ord, dim=0),
         lambda x: torch.linalg.vector_norm(x, ord, dim=0, keepdim=True, dtype=torch.float64),
         lambda x: torch.linalg.vector_norm(x[0, 1], ord, dim=0),
