@@ -252,6 +252,8 @@ class _Reader:
         if outs is None:
             return made
         if any(n == 0 for n in outs.shape):
+            if not all(isinstance(n, int) for n in outs.shape):
+                raise UnsupportedError("a tensor without elements, of symbolic sizes")
             return self._nothing(value)
         if made is None:
             return None
