@@ -123,7 +123,8 @@ class ConstantNode(Node):
 class ExternNode(Node):
     """``target(*args, **kwargs)``, a function of PyTorch, or one that ``runner`` names; a Slot in an argument stands
     for an input. ``reason``: the one for which it is not compiled. The ItemNodes of several results read them from it,
-    an opaque value. ``draw``: the place of one that draws random numbers among those that do.
+    an opaque value. ``draw``: the place of one that draws random numbers among those that do. ``view_of``: the
+    position of the input whose memory its results are views of.
     """
 
     KIND: ClassVar[str] = "extern"
@@ -134,6 +135,7 @@ class ExternNode(Node):
     reason: str = field()
     runner: str = "PyTorch"
     draw: int | None = None
+    view_of: int | None = None
 
 
 @dataclass(slots=True, eq=False, repr=False)

@@ -15,6 +15,7 @@ from benchmarks.torch_fuzz.memory import INDEXING, INPLACE
 from benchmarks.torch_fuzz.numbers import numbers
 from benchmarks.torch_fuzz.operators import BINARY, REDUCTIONS, UNARY, Operator
 from benchmarks.torch_fuzz.program import SIZES, Input, Program
+from benchmarks.torch_fuzz.rare import RARE
 from benchmarks.torch_fuzz.scope import DTYPES, FEW_ELEMENTS, FLOATS, NoChoiceError, Scope
 from benchmarks.torch_fuzz.views import REARRANGE, VIEWS
 
@@ -28,6 +29,7 @@ KINDS: dict[str, tuple[float, list[Operator]]] = {
     "in place": (2.5, INPLACE),
     "contraction": (2, CONTRACTIONS),
     "norm": (0.8, NORMS),
+    "rare": (3, RARE),
 }
 """Weight and operators of each kind."""
 MOST_STEPS = 14

@@ -9,27 +9,27 @@ from benchmarks.torch_fuzz.operators import SCALARS, on, op
 from benchmarks.torch_fuzz.scope import NoChoiceError, Scope, any_, exactly, full, number, ranked, real
 
 
-def _indices(s: Scope, x: str, axis: int, count: str) -> str:
+def indices(s: Scope, x: str, axis: int, count: str) -> str:
     """Whole numbers below the size of an axis, some of them negative in subscripts."""
     return f"(torch.arange({count}, {on(x)}) * {s.one_of(1, 2, 3)} + {s.one_of(0, 1)}) % {s.size(x, axis)}"
 
 
-def _made(s: Scope, x: str, axis: int) -> str:
+def made(s: Scope, x: str, axis: int) -> str:
     """Indices from a value of the program if one is suitable: data unknown to compilers."""
     try:
         data = s.pick(exactly(1, lambda t: not t.dtype.is_floating_point and t.dtype != torch.bool and t.numel() > 0))
         return f"({data}.long() % {s.size(x, axis)})"
     except NoChoiceError:
-        return _indices(s, x, axis, s.one_of("2", "3", "5"))
+        return indices(s, x, axis, s.one_of("2", "3", "5"))
 
 
 def _subscript(s: Scope, x: str) -> str:
     rank = s.tensor(x).dim()
-    first = _made(s, x, 0)
+    first = made(s, x, 0)
     if rank == 1:
         return str(s.one_of(first, f"{first}[:, None]"))
     return s.one_of(
-        first, f":, {_made(s, x, 1)}", f"{first}, 0", f"{first}[:, None], {_indices(s, x, 1, '2')}", f"{first}, 1:"
+        first, f":, {made(s, x, 1)}", f"{first}, 0", f"{first}[:, None], {indices(s, x, 1, '2')}", f"{first}, 1:"
     )
 
 
@@ -52,7 +52,7 @@ def _scatter_add(s: Scope, x: str) -> str:
 
 
 def _index_put(s: Scope, x: str) -> str:
-    return f"{x}.index_put(({_indices(s, x, 0, '1')},), {x}[-1:], accumulate={s.one_of(True, False)})"
+    return f"{x}.index_put(({indices(s, x, 0, '1')},), {x}[-1:], accumulate={s.one_of(True, False)})"
 
 
 INDEXING = [
@@ -63,15 +63,15 @@ INDEXING = [
     op(full(1, number), _scatter_add),
     op(full(1), _index_put),
     op(full(1), lambda s, x: _index_select(s, x)),
-    op(full(1), lambda s, x: f"{x}.take({_indices(s, x, 0, '3')})"),
+    op(full(1), lambda s, x: f"{x}.take({indices(s, x, 0, '3')})"),
     op(full(1), lambda s, x: f"torch.take_along_dim({x}, {x}.argsort({_last(x)}, stable=True), {_last(x)})"),
-    op(exactly(2, lambda t: real(t) and t.numel() > 0), lambda s, x: f"F.embedding({_made(s, x, 0)}, {x})"),
+    op(exactly(2, lambda t: real(t) and t.numel() > 0), lambda s, x: f"F.embedding({made(s, x, 0)}, {x})"),
     op(full(1), lambda s, x: f"{x}.index_fill({s.axis(x)}, torch.tensor([0], {on(x)}), {s.one_of(0, 1)})"),
     op(full(1), lambda s, x: f"{x}.slice_scatter({x}[:1] * 2, 0, 0, 1)"),
     op(full(1), lambda s, x: f"{x}.select_scatter({x}.select(0, 0), 0, -1)"),
     op(exactly(2), lambda s, x: f"{x}.diagonal_scatter({x}.diagonal() * 2)"),
     op(ranked(1), lambda s, x: f"{x}[{x}.isnan().logical_not()].sum()"),
-    op(full(1, number), lambda s, x: f"F.one_hot({_made(s, x, 0)}, {s.size(x, 0)})"),
+    op(full(1, number), lambda s, x: f"F.one_hot({made(s, x, 0)}, {s.size(x, 0)})"),
     op(
         full(1, number),
         lambda s, x: f"torch.searchsorted({x}.flatten().sort()[0], {x})",
@@ -85,7 +85,7 @@ def _last(x: str) -> str:
 
 def _index_select(s: Scope, x: str) -> str:
     axis = s.axis(x)
-    return f"{x}.index_select({axis}, {_made(s, x, axis)})"
+    return f"{x}.index_select({axis}, {made(s, x, axis)})"
 
 
 def writable(t: Tensor) -> bool:
@@ -148,7 +148,7 @@ INPLACE = [
     op(full(1, _writable_number), lambda s, x: f"{x}[{_subscript(s, x)}] = {s.one_of(*SCALARS[:2])}", 0),
     op(full(1, _writable_number), lambda s, x: f"{x}[{_one(s)}] += {s.one_of(1, 2)}", 0),
     op(full(1, _writable_number), lambda s, x: f"{x}[{x} > 0] = {s.one_of(0, 2)}", 0),
-    op(full(1, _writable_number), lambda s, x: f"{x}.index_add_(0, {_indices(s, x, 0, s.size(x, 0))}, {x}.clone())", 0),
+    op(full(1, _writable_number), lambda s, x: f"{x}.index_add_(0, {indices(s, x, 0, s.size(x, 0))}, {x}.clone())", 0),
     op(full(1, _writable_number), lambda s, x: f"{x}.index_fill_(0, torch.tensor([0], {on(x)}), 3)", 0),
     op(
         full(1, writable),

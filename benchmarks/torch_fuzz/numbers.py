@@ -8,8 +8,8 @@ from __future__ import annotations
 import torch
 
 DEVICE = torch.device("cpu")
-"""Where `numbers` puts its tensors. A process that checks programs on a GPU changes it: with PyTorch's own default
-device Dynamo of PyTorch 2.11 traces tensors that a program makes as the CPU's."""
+"""The device of the tensors that `numbers` makes. A process that checks programs on a GPU changes it: with a default
+device of PyTorch's own, Dynamo of PyTorch 2.11 traces the tensors that a program makes as the CPU's."""
 
 
 def numbers(seed: int, shape: tuple[int, ...], dtype: torch.dtype, special: int = 0) -> torch.Tensor:

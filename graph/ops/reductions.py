@@ -272,11 +272,19 @@ def logsumexp(x: Node, dim: Dims, keepdim: bool = False) -> Node:
 
 
 def vector_norm(x: Node, ord: float = 2, dim: Dims = None, keepdim: bool = False, dtype: DType | None = None) -> Node:
-    """The p-norm of the elements: p = 2, 1, 0 (the number of non-zeros), ±infinity, or another number."""
+    """The p-norm of the elements: p = 2, 1, 0 (the number of non-zeros), ±infinity, or another number.
+
+    That of one element is its magnitude, also where the power of it exceeds the type; as in PyTorch, not along axis 0
+    of a tensor without axes.
+    """
     result = dtype or x.dtype
     if not result.is_float:
         raise UnsupportedError(f"the norm of {result} is not defined")
     wide = compute_type(result)
+    dims = dims_of(x, dim)
+    if ord != 0 and all(x.shape and static_size(x.shape[d]) == 1 for d in dims):
+        magnitude = pointwise("norm", (x,), lambda e: _absolute(cast(e, wide)), result, wide)
+        return magnitude if keepdim else reshape(magnitude, [n for d, n in enumerate(x.shape) if d not in dims])
 
     def folded(kind: str, prepare: Callable[[Expr], ExprLike], finish: Callable[[Expr], ExprLike] = same) -> Node:
         return fold("norm", x, dim, keepdim, kind, lambda e: prepare(cast(e, wide)), finish, result)

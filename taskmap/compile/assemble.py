@@ -239,6 +239,13 @@ class _Assembler:
         root = self.plan.root(node)
         return View(self.slot(root), None if root is node else self._spec(node))
 
+    def _memory(self, node: Node) -> Node:
+        """The root in whose memory a node's elements are, also where PyTorch makes a view of it."""
+        root = self.plan.root(node)
+        maker = root.inputs[0] if isinstance(root, ItemNode) else root
+        place = maker.view_of if isinstance(maker, ExternNode) else None
+        return root if place is None else self._memory(maker.inputs[place])
+
     def _outputs(self, outputs: Sequence[Node | None], aliases: Aliases) -> list[Output]:
         """The results; a result is copied if it would share memory that PyTorch's result does not share."""
         owner: dict[Node, Hashable] = {}
@@ -250,7 +257,7 @@ class _Assembler:
             if node is None or isinstance(node, SizeNode):
                 made.append(None if node is None else _size(node))
                 continue
-            view, root = self.view(node), self.plan.root(node)
+            view, root = self.view(node), self._memory(node)
             if isinstance(root, InputNode):
                 copy = key is not None and key != aliases.arguments[root.index]
             elif isinstance(root, ConstantNode) or root in self.given:

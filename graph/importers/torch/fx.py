@@ -19,7 +19,7 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 from taskmap.graph.extern import Slot
 from taskmap.graph.importers.torch.aten import ATEN
 from taskmap.graph.importers.torch.empty_tensors import settle_empty_tensors
-from taskmap.graph.importers.torch.homes import Homes
+from taskmap.graph.importers.torch.homes import Homes, viewed_arguments
 from taskmap.graph.importers.torch.origin import origin_of
 from taskmap.graph.importers.torch.storage import dense_order, storage_root
 from taskmap.graph.importers.torch.symbols import Symbols
@@ -252,6 +252,8 @@ class _Reader:
         if outs is None:
             return made
         if any(n == 0 for n in outs.shape):
+            if not all(isinstance(n, int) for n in outs.shape):
+                raise UnsupportedError("a tensor without elements, of symbolic sizes")
             return self._nothing(value)
         if made is None:
             return None
@@ -283,7 +285,9 @@ class _Reader:
         if isinstance(value, torch.Tensor):
             shape, dtype, strides = self._shape(value), dtype_of(value.dtype), self._strides(value)
         call = (node.target, args, kwargs, reason)
-        return ExternNode(tuple(inputs), shape, dtype, *call, strides=strides, origin=origin_of(node))
+        slot = next((args[k] for k in viewed_arguments(node.target) if k < len(args)), None)
+        view_of = slot.index if isinstance(slot, Slot) else None
+        return ExternNode(tuple(inputs), shape, dtype, *call, view_of=view_of, strides=strides, origin=origin_of(node))
 
     def _slots(self, value: Any, inputs: list[Node]) -> Any:
         if isinstance(value, fx.Node):

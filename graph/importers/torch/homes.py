@@ -44,6 +44,13 @@ class Homes:
         return True
 
 
+def viewed_arguments(operator: object) -> list[int]:
+    """The positions of the arguments whose memory an operator's results are views of, as its schema says."""
+    schema = getattr(operator, "_schema", None)
+    parameters = [] if schema is None else schema.arguments
+    return [k for k, p in enumerate(parameters) if p.alias_info is not None and not p.alias_info.is_write]
+
+
 def storage_of(value: object) -> Hashable:
     """The identity of the storage of a strided tensor; None for other values."""
     if not isinstance(value, torch.Tensor) or value.layout != torch.strided:

@@ -210,6 +210,20 @@ REDUCTIONS: dict[str, Function] = {
 }
 
 
+@pytest.mark.parametrize("ord", [-1, 1, 2, 3.5, torch.inf, -torch.inf])
+def test_the_norm_of_one_element_is_its_magnitude(ord: float) -> None:
+    """Powers of these elements are beyond the type."""
+    x = torch.tensor([[1e-30, 1e30, -3.0, torch.inf]])
+    norms: tuple[Function, ...] = (
+        lambda x: torch.linalg.vector_norm(x, ord, dim=0),
+        lambda x: torch.linalg.vector_norm(x, ord, dim=0, keepdim=True, dtype=torch.float64),
+        lambda x: torch.linalg.vector_norm(x[0, 1], ord, dim=0),
+        lambda x: torch.linalg.vector_norm(x[0, 1], ord),
+        lambda x: torch.linalg.vector_norm(x[None, :, 1:2], ord, dim=(0, 2)),
+    )
+    check(lambda x: tuple(f(x) for f in norms), x)
+
+
 @pytest.mark.parametrize("name", REDUCTIONS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_reductions(name: str, dtype: torch.dtype) -> None:

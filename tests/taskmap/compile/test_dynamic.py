@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -143,3 +144,17 @@ def test_views_of_an_argument_whose_new_value_is_not_needed() -> None:
         torch.testing.assert_close(g, w)
     (gradient,), (expected,) = (torch.autograd.grad(results[1], y) for results in (got, want))
     torch.testing.assert_close(gradient, expected)
+
+
+@pytest.mark.parametrize("used", [False, True])
+def test_a_slice_beyond_the_end_has_no_rows_but_symbolic_columns(used: bool) -> None:
+    torch._dynamo.reset()
+
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        nothing = x[4::2]
+        return (nothing * 2, nothing.sum(0), x + 1) if used else (nothing,)
+
+    compiled = torch.compile(program, backend="taskmap", dynamic=True)
+    for shape in ((4, 6), (4, 9), (3, 5)):
+        x = torch.randn(*shape)
+        torch.testing.assert_close(compiled(x), program(x))

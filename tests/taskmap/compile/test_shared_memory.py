@@ -88,6 +88,11 @@ def complex_parts(x: Tensor) -> Results:
     return y, y.real, y.imag
 
 
+def bits_of_a_result(x: Tensor) -> Results:
+    y = x * 2
+    return y.view(torch.int32).clone(), y.view(torch.int32), y
+
+
 PROGRAMS: dict[str, Callable[[Tensor], Results]] = {
     "shuffle of one channel": lambda x: F.channel_shuffle(x[None, :, :, None], 1),
     "clone and contiguous": clone_and_contiguous,
@@ -112,6 +117,10 @@ PROGRAMS: dict[str, Callable[[Tensor], Results]] = {
     "filled": filled,
     "written grid": written_grid,
     "complex parts": complex_parts,
+    "bits": lambda x: (x.view(torch.int32), x),
+    "copied bits": lambda x: x.view(torch.int32).clone(),
+    "bits of bits": lambda x: (x.view(torch.int32).view(torch.float32).clone(), x.view(torch.int32).nan_to_num()),
+    "bits of a result": bits_of_a_result,
     "storage of a contiguous argument": lambda x: x.contiguous().as_strided([4], [0]),
     "every other of what is the argument": lambda x: torch.where(torch.ones((), dtype=torch.bool), x, x)[:, ::2],
     "diagonal and row": lambda x: (lambda y: (y.diagonal(), y[0]))(x @ x.t()),
@@ -137,6 +146,26 @@ def test_memory_is_shared_as_in_eager(name: str, dynamic: bool) -> None:
         right, mine = ((r,) if isinstance(r, Tensor) else tuple(r) for r in (program(x), compiled(x)))
         torch.testing.assert_close(mine, right)
         assert memory(x, *mine) == memory(x, *right)
+
+
+LITERALS: dict[str, Callable[[Tensor], Results]] = {
+    "bits": lambda x: (torch.tensor([1.0, 2.0]).view(torch.int32), x + 1),
+    "copied bits": lambda x: (torch.tensor([1.0, 2.0]).view(torch.int32).clone(), x + 1),
+    "filled": lambda x: (torch.full((2,), 1.5).view(torch.int32), x + 1),
+    "complex": lambda x: (torch.view_as_complex(torch.ones(3, 2)), x + 1),
+}
+
+
+@pytest.mark.parametrize("name", LITERALS)
+def test_a_caller_may_write_to_a_view_that_pytorch_makes_of_a_constant(name: str) -> None:
+    torch._dynamo.reset()
+    program = LITERALS[name]
+    compiled = torch.compile(program, backend="taskmap")
+    x = torch.randn(4)
+    for _ in range(3):
+        mine, _ = compiled(x)
+        torch.testing.assert_close(mine, program(x)[0])
+        mine.fill_(7)
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
