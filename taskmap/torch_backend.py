@@ -20,7 +20,8 @@ from taskmap.compile.recurrent_layers import keep_layers
 from taskmap.compile.recurrent_tracing import RecurrentTracing
 from taskmap.compile.session import Session, new_session
 from taskmap.graph.importers.torch.decompositions import decompositions
-from taskmap.ir.target import CpuTarget
+from taskmap.graph.importers.torch.gpu_attention import gpu_attention_rules
+from taskmap.ir.target import CpuTarget, GpuTarget
 from taskmap.options import Options
 from taskmap.targets.torch_devices import device_of
 
@@ -52,12 +53,20 @@ def compile_captured(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], se
         fw_compiler=_compiler("forward", session),
         bw_compiler=_compiler("backward", session),
         inference_compiler=_compiler("inference", session, freeze),
-        decompositions=decompositions(),
+        decompositions={**decompositions(), **_attentions(session)},
         partition_fn=partition,
     )
     keep_layers(gm, example_inputs, _cache(session), session.options.threads or torch.get_num_threads())
     compiled: Callable[..., Any] = backend(gm, _as_called(gm, example_inputs))
     return compiled
+
+
+def _attentions(session: Session) -> dict[Any, Callable[..., Any]]:
+    """The rules that replace PyTorch's attentions of GPUs. On a GPU they apply to the generation on which taskmap's
+    kernels were measured to be as fast, Hopper; PyTorch's run on others."""
+    target = session.target
+    measured = not isinstance(target, GpuTarget) or target.capability == 90
+    return gpu_attention_rules() if measured or session.platform.device.type != "cuda" else {}
 
 
 def _cache(session: Session) -> float:

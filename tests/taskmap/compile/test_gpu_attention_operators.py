@@ -4,6 +4,7 @@ PyTorch chooses them only for tensors of a GPU."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,8 @@ from torch.nn.functional import scaled_dot_product_attention
 
 import taskmap
 from taskmap.graph.importers.torch.gpu_attention import gpu_attention_rules
+from taskmap.ir.target import cuda_target
+from taskmap.torch_backend import _attentions
 
 aten: Any = torch.ops.aten
 HEADS, WIDTH = 4, 64
@@ -90,6 +93,16 @@ def test_heads_share_keys_and_values(operator: Function) -> None:
         got = compiled(q, k, v, None, False, None)
         want = scaled_dot_product_attention(q.double(), k.double(), v.double(), enable_gqa=True)
     assert error(got, want) < 5e-3
+
+
+@pytest.mark.parametrize(
+    ("target", "device", "replaced"),
+    [("sm_90a", "cuda", True), ("sm_80", "cuda", False), ("sm_80", "cpu", True)],  # the last one is simulated
+)
+def test_gpus_that_were_not_measured_keep_pytorchs(target: str, device: str, replaced: bool) -> None:
+    platform = SimpleNamespace(device=SimpleNamespace(type=device))
+    session: Any = SimpleNamespace(target=cuda_target(target), platform=platform)
+    assert bool(_attentions(session)) == replaced
 
 
 def test_what_pytorch_keeps() -> None:
