@@ -60,6 +60,9 @@ _SHORTEST_SHARE = 4
 """The fewest k-tiles of a block in split-k; with fewer, adding the partial sums takes longer than computing them."""
 _RINGS = (2, 3, 4, 6, 8)
 _LARGE_TILE, _LARGE_RINGS, _SMALL_RINGS = 128 * 192, (3, 4), (4, 6, 8)
+"""The fewest elements of a large tile; the stages of blocks that are persistent or store by TMA, by the tile's size.
+Where sums are short, blocks mostly start and store: by both, a 1x1 convolution of 64 channels takes less than half the
+time on an H100."""
 _BEGINNING = 1500
 """Clock cycles until a block has its first operands."""
 _MOST, _MOST_OF_WARPGROUPS = 200, 100

@@ -14,11 +14,14 @@ ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.skipif(not can_fork(), reason="this system does not fork")
 
 IMPORTS = """
+import sys
 import torch
 def used(*_):
     raise AssertionError("the GPU is asked for")
 torch.cuda.is_available = torch.cuda.device_count = torch.cuda._lazy_init = used
 import benchmarks.gpu.processes.imported
+# A PyTorch with CUDA counts the GPUs when this is imported; one without does not, so that only its name shows it.
+assert "torch._inductor.compile_fx" not in sys.modules
 print("nothing asked for the GPU")
 """
 """Of a process that has asked for the GPU, children cannot use it (PyTorch: "Cannot re-initialize CUDA")."""

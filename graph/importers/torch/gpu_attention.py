@@ -2,7 +2,11 @@
 
 `scaled_dot_product_attention` chooses between them before a backend sees the graph. They compute the same function with
 results in different forms: the logarithms of the rows' sums have another shape or are padded, and there are states of
-random numbers, which nothing reads without dropout. With dropout the operators stay whole, and PyTorch runs them.
+random numbers, which nothing reads without dropout. q, k, v and results are [batch, heads, rows, width].
+
+Operators stay whole, and PyTorch runs them, with dropout, with types other than f16 and bf16, with few rows of queries,
+and where v has another width than q. Source: the schemas and meta functions of PyTorch 2.11 and 2.13
+(`torch/_meta_registrations.py`).
 """
 
 from __future__ import annotations
