@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from taskmap.graph.nodes import Node, OperatorNode
 from taskmap.ir.construct import reduce, static_size
@@ -68,7 +69,8 @@ def define(
     read = [i for i, x in enumerate(formals) if x in loaded]
     if len(read) < len(formals):
         definition = replace(definition, inputs=tuple(formals[i] for i in read))
-    return OperatorNode(tuple(inputs[i] for i in read), definition.shape, definition.dtype, op, definition, dict(attrs))
+    sources, held = tuple(inputs[i] for i in read), MappingProxyType(attrs)
+    return OperatorNode(sources, definition.shape, definition.dtype, op, definition, held)
 
 
 def elementwise(op: str, inputs: Sequence[Node], function: Callable[..., ExprLike], dtype: DType | None = None) -> Node:

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 from taskmap.ir.construct import static_size
@@ -28,9 +31,13 @@ __all__ = [
     "OperatorNode",
     "Origin",
     "SizeNode",
+    "originating",
+    "rebuilt",
+    "topological",
 ]
 
 _ids = itertools.count()
+_NO_FACTS: Mapping[str, object] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +54,32 @@ class Origin:
         return place or self.operator
 
 
-@dataclass(slots=True, eq=False)
+_current: ContextVar[Origin | None] = ContextVar("origin", default=None)
+
+
+@contextmanager
+def originating(origin: Origin) -> Iterator[None]:
+    """Within it, new nodes have ``origin`` unless they are given another; inputs and constants have none.
+
+    As operations take the enclosing location in MLIR's Python bindings (``with Location``).
+    """
+    token = _current.set(origin)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def _origin() -> Origin:
+    return _current.get() or Origin()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Node:
     """One value of the graph: an OperatorNode, InputNode, ConstantNode, ExternNode, ItemNode or SizeNode.
 
-    ``strides`` is set where the caller fixes them: for inputs, and for outputs that must equal eager's. A front end
-    completes the nodes that it makes; no pass changes a node.
+    ``strides`` is set where the caller fixes them: for inputs, and for outputs that must equal eager's. A node never
+    changes; ``replace`` makes another with the same ``id``, which stands in its place (see ``rebuilt``).
     """
 
     KIND: ClassVar[str] = "node"
@@ -60,7 +87,7 @@ class Node:
     inputs: tuple[Node, ...]
     shape: tuple[Dim, ...]
     dtype: DType
-    origin: Origin = field(default_factory=Origin, kw_only=True)
+    origin: Origin = field(default_factory=_origin, kw_only=True)
     strides: tuple[Dim, ...] | None = field(default=None, kw_only=True)
     id: int = field(default_factory=lambda: next(_ids), kw_only=True)
 
@@ -77,7 +104,7 @@ class Node:
     @property
     def attrs(self) -> Mapping[str, object]:
         """Further facts of an operator; none for another node."""
-        return {}
+        return _NO_FACTS
 
     @property
     def is_compute(self) -> bool:
@@ -89,37 +116,39 @@ class Node:
         return f"%{self.id} = {self.op}({args}): {self.dtype}[{', '.join(map(print_dim, self.shape))}]"
 
 
-@dataclass(slots=True, eq=False, repr=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class OperatorNode(Node):
     """``define`` of its inputs, which correspond to the formal inputs in order. ``op``: the operator's name; ``attrs``:
     further facts that a template needs."""
 
     op: str = field()
     define: Compute = field()
-    attrs: dict[str, object] = field(default_factory=dict)
+    attrs: Mapping[str, object] = field(default_factory=lambda: _NO_FACTS)
 
 
-@dataclass(slots=True, eq=False, repr=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class InputNode(Node):
     """The argument at position ``index``; is_size: a number, the value of a symbolic size. ``name`` is the model's."""
 
     KIND: ClassVar[str] = "input"
 
+    origin: Origin = field(default_factory=Origin, kw_only=True)
     index: int = 0
     is_size: bool = False
     name: str = ""
 
 
-@dataclass(slots=True, eq=False, repr=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ConstantNode(Node):
     """``value``, a tensor of the model."""
 
     KIND: ClassVar[str] = "constant"
 
+    origin: Origin = field(default_factory=Origin, kw_only=True)
     value: Any = field()
 
 
-@dataclass(slots=True, eq=False, repr=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ExternNode(Node):
     """``target(*args, **kwargs)``, a function of PyTorch, or one that ``runner`` names; a Slot in an argument stands
     for an input. ``reason``: the one for which it is not compiled. The ItemNodes of several results read them from it,
@@ -138,7 +167,7 @@ class ExternNode(Node):
     view_of: int | None = None
 
 
-@dataclass(slots=True, eq=False, repr=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ItemNode(Node):
     """The result at position ``index`` of an extern with several results, its input."""
 
@@ -147,7 +176,7 @@ class ItemNode(Node):
     index: int = 0
 
 
-@dataclass(slots=True, eq=False, repr=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class SizeNode(Node):
     """``size``, a number computed from symbolic sizes; only as an output of the graph."""
 
@@ -228,6 +257,22 @@ def topological(roots: Iterable[Node], ends: Callable[[Node], bool] | None = Non
                 order[node] = None
                 stack.pop()
     return list(order)
+
+
+def rebuilt(
+    nodes: Iterable[Node], visit: Callable[[Node, Node], Node], made: dict[Node, Node] | None = None
+) -> dict[Node, Node]:
+    """Maps each of ``nodes``, which come after their inputs, to the one that takes its place: ``visit(now, was)``,
+    where ``now`` is the node ``was`` with its new inputs.
+
+    An input without an entry stays as it is. ``made``: an earlier answer, which is extended.
+    """
+    made = {} if made is None else made
+    for node in nodes:
+        inputs = tuple(made.get(n, n) for n in node.inputs)
+        unchanged = all(a is b for a, b in zip(inputs, node.inputs, strict=True))
+        made[node] = visit(node if unchanged else replace(node, inputs=inputs), node)
+    return made
 
 
 def _sources(node: Node, ends: Callable[[Node], bool] | None) -> Iterator[Node]:

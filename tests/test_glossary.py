@@ -30,7 +30,7 @@ PLAIN = set(
 """Words that mean here what they mean in a dictionary of English or of programming, in the singular."""
 
 STATES = {
-    "Assembled", "AtLeast", "Counted", "Dense", "Described", "Empties", "Finished", "Found", "Inlinable", "Lowered",
+    "Assembled", "AtLeast", "Counted", "Dense", "Described", "Finished", "Found", "Inlinable", "Lowered",
     "Only", "Safer", "Stopped", "Unrolled", "Until", "openmp_threads",
 }  # fmt: skip
 """Types named by a state or a condition instead of a noun; this list only shrinks."""

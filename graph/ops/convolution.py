@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import cast as typed
 
 from taskmap.graph.build import define
@@ -130,7 +131,7 @@ def convolution(
         "output_padding": extra,
     }
     attrs |= {PADDING_AFTER: slide.after} if slide.after else {}
-    return replace(node, attrs=attrs)
+    return replace(node, attrs=MappingProxyType(attrs))
 
 
 def _direct(x: Node, w: Node, kernel: tuple[int, ...], s: Window, groups: int, extra: tuple[int, ...]) -> OperatorNode:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from taskmap.graph.analysis.inlining import views_of_memory
-from taskmap.graph.nodes import Graph, Node
+from taskmap.graph.nodes import Graph, Node, rebuilt
 from taskmap.ir.passes import Condition, Invariant, Pass
 
 
@@ -45,11 +45,7 @@ def rewrite(graph: Graph, visit: Callable[[Node], Node]) -> Graph:
 
 def rewrite_known(graph: Graph, visit: Callable[[Node, Node], Node]) -> Graph:
     """``rewrite`` by facts about the given nodes: ``visit`` sees a node with its new inputs, and as it was."""
-    made: dict[Node, Node] = {}
-    for node in graph.nodes():
-        inputs = tuple(made[n] for n in node.inputs)
-        unchanged = all(a is b for a, b in zip(inputs, node.inputs, strict=True))
-        made[node] = visit(node if unchanged else replace(node, inputs=inputs), node)
+    made = rebuilt(graph.nodes(), visit)
     outputs = [None if n is None else made[n] for n in graph.outputs]
     return graph if outputs == graph.outputs else replace(graph, outputs=outputs)
 

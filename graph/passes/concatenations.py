@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from taskmap.graph.analysis.classify import definition, is_injective
 from taskmap.graph.analysis.inlining import inlined_nodes, is_anchor, views_of_memory
@@ -62,7 +63,7 @@ class ConcatenateInPlace(GraphPass):
                 return original
             taken.update(n.id for n, r in zip(node.inputs, ready, strict=True) if r)
             parts = tuple(n if r else copy(n) for n, r in zip(node.inputs, ready, strict=True))
-            grown.made[node.id] = replace(node, inputs=parts, attrs={**node.attrs, "in_place": True})
+            grown.made[node.id] = replace(node, inputs=parts, attrs=MappingProxyType({**node.attrs, "in_place": True}))
             return grown.made[node.id]
 
         grown = growth(users)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Protocol
 from typing import cast as typed
 
@@ -126,5 +127,5 @@ def reading(node: Node, weights: Node, form: WinogradForm) -> Node:
 
     body = map_expr(old.body, one)
     fresh = Compute(old.name, (old.inputs[0], now), old.shape, old.dtype, old.axes, body)
-    attrs = {**node.attrs, ATTRIBUTE: form.outputs}
+    attrs = MappingProxyType({**node.attrs, ATTRIBUTE: form.outputs})
     return replace(redefined(node, (node.inputs[0], weights), fresh), attrs=attrs)

@@ -11,7 +11,7 @@ example, and is valid for every size that its guard allows. Otherwise it is made
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ from taskmap.graph.importers.onnx.read.shape_values import with_sizes
 from taskmap.graph.importers.onnx.read.size_names import SizeNames
 from taskmap.graph.importers.onnx.read.state import Scope, copied, drop_dead, tensors_of
 from taskmap.graph.importers.onnx.read.values import Tensor, Value
-from taskmap.graph.nodes import ExternNode, Graph, InputNode, Node
+from taskmap.graph.nodes import ExternNode, Graph, InputNode, Node, rebuilt, topological
 from taskmap.ir.construct import const, static_size
 from taskmap.ir.errors import TaskmapError
 from taskmap.ir.lower.flatten import row_major_strides
@@ -365,15 +365,18 @@ class OnnxProgram:
                 places[tensor] = ("result", outputs.setdefault(node, len(outputs)))
         if not outputs:
             return None, Lookup(places), None
-        for node in outputs:
-            if node.strides is None:
-                node.strides = row_major_strides(node.shape)
+        made = rebuilt(topological(outputs), lambda now, was: _row_major(now) if was in outputs else now)
         numbers = [at for at in dims.values() if at[0] == "input"]
         scalars = [_scalar(len(inputs) + k) for k in range(len(numbers))]
         hints = {v: example[v] for v in dims if v in example}
-        graph = Graph([*inputs, *scalars], list(outputs), dict(dims), hints=hints)
+        graph = Graph([*inputs, *scalars], [made[n] for n in outputs], dict(dims), hints=hints)
         check_size(graph)
         return self.engine(graph), Lookup(places), graph
+
+
+def _row_major(node: Node) -> Node:
+    """``node`` in row-major order, unless it has strides."""
+    return node if node.strides is not None else replace(node, strides=row_major_strides(node.shape))
 
 
 def _scalar(index: int) -> InputNode:

@@ -8,7 +8,7 @@ node, never to a wrong answer.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,7 +25,20 @@ from taskmap.graph.importers.torch.storage import dense_order, storage_root
 from taskmap.graph.importers.torch.symbols import Symbols
 from taskmap.graph.importers.torch.table import AtenEntry, Out
 from taskmap.graph.importers.torch.types import CPU, dtype_of, refusal
-from taskmap.graph.nodes import ConstantNode, ExternNode, Graph, InputNode, ItemNode, Node, OperatorNode, SizeNode
+from taskmap.graph.nodes import (
+    ConstantNode,
+    ExternNode,
+    Graph,
+    InputNode,
+    ItemNode,
+    Node,
+    OperatorNode,
+    Origin,
+    SizeNode,
+    originating,
+    rebuilt,
+    topological,
+)
 from taskmap.graph.ops.rearrange import strided_view
 from taskmap.graph.ops.views import copy
 from taskmap.ir.construct import static_size
@@ -64,7 +77,8 @@ def read_fx(
     for node in gm.graph.nodes:
         reader.read(node)
     symbols = reader.symbols
-    graph = Graph(reader.inputs, reader.outputs, symbols.dims(), frozenset(constant_inputs), dict(symbols.hints))
+    outputs = reader.laid_outputs()
+    graph = Graph(reader.inputs, outputs, symbols.dims(), frozenset(constant_inputs), dict(symbols.hints))
     return graph, symbols
 
 
@@ -82,6 +96,7 @@ class _Reader:
         self.values: dict[fx.Node, Any] = {}
         self.constants: dict[str, Any] = {}
         self.results: dict[fx.Node, Node] = {}
+        self.laid: dict[Node, tuple[Dim, ...]] = {}
         self.homes = Homes(gm)
 
     def read(self, node: fx.Node) -> None:
@@ -90,7 +105,9 @@ class _Reader:
         elif node.op == "get_attr":
             self.values[node] = self._attribute(str(node.target))
         elif node.op == "call_function":
-            self.values[node] = self._call(node)
+            origin = origin_of(node)
+            with originating(origin):
+                self.values[node] = self._call(node, origin)
         elif node.op == "output":
             self._outputs(node)
         else:
@@ -134,7 +151,7 @@ class _Reader:
 
     # Operators.
 
-    def _call(self, node: fx.Node) -> Any:
+    def _call(self, node: fx.Node, origin: Origin) -> Any:
         value = node.meta.get("val")
         if node.target is operator.getitem:
             return self._item(node, value)
@@ -144,25 +161,11 @@ class _Reader:
         if schema is not None and schema.is_mutable:
             raise ImportGraphError(f"the graph mutates a tensor by {node.target}", why="the graph must be functional")
         try:
-            made = self._at_home(self._lowered(node, value), value)
+            return self._at_home(self._lowered(node, value, origin), value)
         except (UnsupportedError, GraphError, TypeMismatchError) as refused:
             return self._extern(node, value, refused.what)
-        origin = origin_of(node)
-        for fresh in _tree(made):
-            self._mark(fresh, origin)
-        return made
 
-    def _mark(self, node: Node, origin: Any) -> None:
-        """Sets the origin of the nodes that this operator added."""
-        stack = [node]
-        while stack:
-            here = stack.pop()
-            if here.origin.operator or isinstance(here, (InputNode, ConstantNode)):
-                continue
-            here.origin = origin
-            stack += here.inputs
-
-    def _lowered(self, node: fx.Node, value: Any) -> Any:
+    def _lowered(self, node: fx.Node, value: Any, origin: Origin) -> Any:
         if node.target is torch.ops.aten.as_strided.default:
             return self._strided(node, value)
         name = str(node.target).removeprefix("aten.")
@@ -177,7 +180,9 @@ class _Reader:
         options = {key: self._argument(a) for key, a in kwargs.items() if key not in IGNORED_OPTIONS}
         outs = self._outs(value)
         made = entry.function(outs, *arguments, **options) if entry.wants_out else entry.function(*arguments, **options)
-        return self._verified(made, value, outs)
+        forms: dict[Node, tuple[Dim, ...]] = {}
+        made = self._verified(made, value, outs, forms)
+        return _in_forms(made, forms, origin) if forms else made
 
     def _at_home(self, made: Any, value: Any) -> Any:
         """``made``, or a copy of it if the caller could notice that it shares another value's memory."""
@@ -187,8 +192,7 @@ class _Reader:
             return made
         if not self.homes.is_strange(made, value):
             return made
-        made = copy(made)
-        made.strides = self._strides(value)
+        made = replace(copy(made), strides=self._strides(value))
         self.homes.note(made, value)
         return made
 
@@ -245,10 +249,11 @@ class _Reader:
             return Out(self._shape(value), dtype_of(value.dtype))
         return [self._outs(v) for v in value] if isinstance(value, (list, tuple)) else None
 
-    def _verified(self, made: Any, value: Any, outs: Any) -> Any:
-        """``made``, each node checked against PyTorch's type, its shape written in PyTorch's form."""
+    def _verified(self, made: Any, value: Any, outs: Any, forms: dict[Node, tuple[Dim, ...]]) -> Any:
+        """``made``, each node checked against PyTorch's type and shape. ``forms`` receives PyTorch's shapes where it
+        writes them in another form."""
         if isinstance(outs, list):
-            return [self._verified(m, v, o) for m, v, o in zip(made, value, outs, strict=True)]
+            return [self._verified(m, v, o, forms) for m, v, o in zip(made, value, outs, strict=True)]
         if outs is None:
             return made
         if any(n == 0 for n in outs.shape):
@@ -266,8 +271,7 @@ class _Reader:
                 f"its lowering gives {made.dtype}{list(made.shape)}, PyTorch {outs.dtype}{list(outs.shape)}"
             )
         if made.shape != outs.shape and isinstance(made, OperatorNode):
-            made.shape = outs.shape
-            made.define = replace(made.define, shape=outs.shape)
+            forms[made] = outs.shape
         return made
 
     # Calls made by PyTorch.
@@ -287,7 +291,7 @@ class _Reader:
         call = (node.target, args, kwargs, reason)
         slot = next((args[k] for k in viewed_arguments(node.target) if k < len(args)), None)
         view_of = slot.index if isinstance(slot, Slot) else None
-        return ExternNode(tuple(inputs), shape, dtype, *call, view_of=view_of, strides=strides, origin=origin_of(node))
+        return ExternNode(tuple(inputs), shape, dtype, *call, view_of=view_of, strides=strides)
 
     def _slots(self, value: Any, inputs: list[Node]) -> Any:
         if isinstance(value, fx.Node):
@@ -339,7 +343,7 @@ class _Reader:
             own = self._as_eager(result, value)
             renamed = isinstance(own, InputNode) and result.op != "placeholder"
             if renamed or owners.setdefault(own, result) is not result:
-                own = self._with_strides(copy(own), result)
+                own = self._copied(own, result)
             self.results[result] = own
         return self.results[result]
 
@@ -352,13 +356,19 @@ class _Reader:
         if not isinstance(value, torch.Tensor) or node.dtype.kind == "x":
             return node
         strides = self._strides(value)
-        if node.strides is None:
-            node.strides = strides
-        return node if node.strides == strides else self._with_strides(copy(node), source)
+        if node.strides is None and strides is not None:
+            self.laid.setdefault(node, strides)
+        return node if self.laid.get(node, node.strides) == strides else self._copied(node, source)
 
-    def _with_strides(self, node: Node, source: fx.Node) -> Node:
-        node.strides, node.origin = self._strides(source.meta["val"]), origin_of(source)
-        return node
+    def _copied(self, node: Node, source: fx.Node) -> Node:
+        """A copy of ``node`` with the strides and the origin of ``source``."""
+        return replace(copy(node), strides=self._strides(source.meta["val"]), origin=origin_of(source))
+
+    def laid_outputs(self) -> list[Node | None]:
+        """The outputs of the graph in which every value has the strides that it was found to need (``laid``)."""
+        nodes = topological(n for n in self.outputs if n is not None)
+        made = rebuilt(nodes, lambda now, was: replace(now, strides=self.laid[was]) if was in self.laid else now)
+        return [None if n is None else made[n] for n in self.outputs]
 
     # Sizes.
 
@@ -377,13 +387,31 @@ class _Reader:
         return tuple(self.symbols.dim(n) for n in value.stride())
 
 
-def _tensors(value: Any) -> list[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        return [value]
-    return [t for v in value for t in _tensors(v)] if isinstance(value, (list, tuple)) else []
+def _in_forms(made: Any, forms: Mapping[Node, tuple[Dim, ...]], origin: Origin) -> Any:
+    """The results ``made`` with the shapes ``forms`` of those nodes that the operator of ``origin`` added."""
+
+    def visit(now: Node, was: Node) -> Node:
+        if was not in forms or not isinstance(now, OperatorNode) or was.origin is not origin:
+            return now
+        return replace(now, shape=forms[was], define=replace(now.define, shape=forms[was]))
+
+    nodes = topological(_tree(made), lambda n: n.origin is not origin)
+    return _replaced(made, rebuilt(nodes, visit))
+
+
+def _replaced(made: Any, now: Mapping[Node, Node]) -> Any:
+    if isinstance(made, (list, tuple)):
+        return [_replaced(m, now) for m in made]
+    return now[made] if isinstance(made, Node) else made
 
 
 def _tree(made: Any) -> list[Node]:
     if isinstance(made, Node):
         return [made]
     return [n for m in made for n in _tree(m)] if isinstance(made, (list, tuple)) else []
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    return [t for v in value for t in _tensors(v)] if isinstance(value, (list, tuple)) else []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -94,8 +95,7 @@ class TestViews:
 
     def test_a_copy_with_fixed_strides_stays(self) -> None:
         (x,) = given((4, 6))
-        y = copy(x)
-        y.strides = (1, 4)
+        y = replace(copy(x), strides=(1, 4))
         assert result(FoldViews(), [x], relu(y))[0].inputs[0].op == "copy"
 
 

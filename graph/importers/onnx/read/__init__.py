@@ -12,7 +12,8 @@
     assumptions, symbolic             symbolic sizes: decisions about them, and the operators that accept them
     shape_values, ratios, size_names  arithmetic on symbolic sizes, and names for long ones
     folding                           values that do not depend on inputs
-    host, empties                     operators that numpy runs, and tensors without elements
+    new_nodes                         the nodes that operators add: names for sizes, no tensors without elements
+    host                              operators that numpy runs
 
 Types and shapes are not left to ``onnx.shape_inference``: in its strict mode (onnx 1.23) it accepts a sum of f32 and
 i64 and an attribute that the operator lacks, and a shape computed from symbolic sizes becomes unknown. Functions are

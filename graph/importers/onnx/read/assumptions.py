@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 
 from taskmap.graph.analysis.size_forms import normal
 from taskmap.graph.importers.onnx.read.size_names import SizeNames
-from taskmap.graph.nodes import Node
 from taskmap.ir.construct import compare, const, constant_value, index, static_size
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Binary, Dim, Expr, Var
@@ -52,11 +51,6 @@ class Assumptions:
     def tidy(self, size: Dim) -> Dim:
         """The size in normal form, or its name."""
         return normal(size) if self.names is None else self.names.named(size)
-
-    def rename(self, node: Node) -> None:
-        """Replaces the sizes in a new node by their names."""
-        if self.names is not None:
-            self.names.rename(node)
 
     def value(self, size: Dim) -> int | None:
         """The size's value in the example; None if the example does not determine it."""

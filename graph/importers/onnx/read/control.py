@@ -38,6 +38,9 @@ class Scopes(Protocol):
     def bind(self, names: Sequence[str], values: Sequence[Value | None]) -> None:
         """Gives values names in the innermost scope."""
 
+    def completed(self, tensor: Tensor) -> Tensor:
+        """The tensor with its new nodes completed."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ControlStep:
@@ -109,7 +112,7 @@ def _loop(reader: Scopes, frame: Scope, call: OnnxCall) -> ControlStep | None:
         count = max(int(trip.reshape(-1)[0]), 0) if condition is None or bool(condition.reshape(-1)[0]) else 0
         sequences = any(not isinstance(v, Tensor) for v in carried)
         if count * max(_size(body), 1) <= MOST_UNROLLED or sequences:
-            loop = Unrolled(body, count, carried, [[] for _ in range(scans)], [], is_scan=False)
+            loop = Unrolled(body, count, carried, [[] for _ in range(scans)], [], is_scan=False, origin=call.origin)
             _start(reader, frame, call, loop)
             return None
     return ControlStep(
@@ -202,10 +205,14 @@ def _scan(reader: Scopes, frame: Scope, call: OnnxCall) -> ControlStep | None:
             True,
         )
     slices = [
-        [_slice(t, a, trip - 1 - i if back else i) for t, a, back in zip(tensors, axes, backward, strict=True)]
+        [
+            reader.completed(_slice(t, a, trip - 1 - i if back else i))
+            for t, a, back in zip(tensors, axes, backward, strict=True)
+        ]
         for i in range(trip)
     ]
-    loop = Unrolled(body, trip, carried, [[] for _ in range(scans)], slices, True, out_axes, out_backward)
+    collected: list[list[Tensor]] = [[] for _ in range(scans)]
+    loop = Unrolled(body, trip, carried, collected, slices, True, call.origin, out_axes, out_backward)
     _start(reader, frame, call, loop)
     return None
 
@@ -308,7 +315,7 @@ def next_iteration(reader: Scopes, frame: Scope, outputs: list[Value | None]) ->
         frame.values = {**_stored(loop.body, frame.library), **_inputs(loop)}
         frame.at = 0
         return None
-    return [*loop.carried, *(_collected(loop, place) for place in range(len(loop.scans)))]
+    return [*loop.carried, *(reader.completed(_collected(loop, place)) for place in range(len(loop.scans)))]
 
 
 def _collected(loop: Unrolled, place: int) -> Tensor:

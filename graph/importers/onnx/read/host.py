@@ -57,18 +57,17 @@ def on_host(
 
     nodes = tuple(t.node() for t in present)
     slots = tuple(Slot(i) for i in range(len(nodes)))
-    origin = call.origin
     run: tuple[Any, Any, dict[str, Any], str, str] = (target, slots, {}, reason, "numpy")
     if len(outputs) == 1:
         ((elem, shape),) = outputs
         strides = row_major_strides(tuple(shape))
-        node = ExternNode(nodes, tuple(shape), held_in(elem), *run, origin=origin, strides=strides)
+        node = ExternNode(nodes, tuple(shape), held_in(elem), *run, strides=strides)
         return [_tensor(elem, node)]
-    whole = ExternNode(nodes, (), OPAQUE, *run, origin=origin)
+    whole = ExternNode(nodes, (), OPAQUE, *run)
     results: list[Tensor] = []
     for i, (elem, shape) in enumerate(outputs):
         strides = row_major_strides(tuple(shape))
-        item = ItemNode((whole,), tuple(shape), held_in(elem), i, origin=origin, strides=strides)
+        item = ItemNode((whole,), tuple(shape), held_in(elem), i, strides=strides)
         results.append(_tensor(elem, item))
     return results
 

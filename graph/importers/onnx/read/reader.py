@@ -18,18 +18,18 @@ from taskmap.graph.importers.onnx.read.assumptions import Assumptions
 from taskmap.graph.importers.onnx.read.call import HostStep, OnnxCall, ValuesNeededError
 from taskmap.graph.importers.onnx.read.control import ControlStep, begin, next_iteration
 from taskmap.graph.importers.onnx.read.elements import MASKS, PLAIN, elem_name, held_in
-from taskmap.graph.importers.onnx.read.empties import Empties
 from taskmap.graph.importers.onnx.read.folding import Folding
 from taskmap.graph.importers.onnx.read.function_bodies import body_of
 from taskmap.graph.importers.onnx.read.library import CONTROL, FunctionLibrary, described, domain_of, function_library
+from taskmap.graph.importers.onnx.read.new_nodes import NewNodes
 from taskmap.graph.importers.onnx.read.protos import attribute_value, shown
 from taskmap.graph.importers.onnx.read.shape_values import fold_symbolic
-from taskmap.graph.importers.onnx.read.state import Scope, lookup
+from taskmap.graph.importers.onnx.read.state import Scope, lookup, remapped
 from taskmap.graph.importers.onnx.read.symbolic import check_symbolic
 from taskmap.graph.importers.onnx.read.table import find
 from taskmap.graph.importers.onnx.read.typing_rules import check_attributes, check_inputs, output_elem
 from taskmap.graph.importers.onnx.read.values import PresentedValue, Tensor, Value
-from taskmap.graph.nodes import ConstantNode, InputNode, Node, Origin
+from taskmap.graph.nodes import Node, Origin, originating
 from taskmap.graph.ops.pointwise import pointwise
 from taskmap.ir.construct import binary, const, static_size
 from taskmap.ir.errors import GraphError, ImportGraphError, TaskmapError, TypeMismatchError, UnsupportedError
@@ -74,7 +74,7 @@ class Reader:
         self.frames = frames
         self.sizes = sizes or Assumptions()
         self.folding = Folding()
-        self.empties = Empties()
+        self.new_nodes = NewNodes(self.sizes.names)
 
     def run(self) -> Finished | Stopped:
         """Reads to the end, or until something must be computed first.
@@ -112,7 +112,8 @@ class Reader:
         """Ends a frame, or starts the next iteration of its loop. Returns the results if it was the outermost frame."""
         outputs = [self._returned(frame, i, name) for i, name in enumerate(frame.outputs)]
         if frame.loop is not None:
-            finished = next_iteration(self, frame, outputs)
+            with originating(frame.loop.origin):
+                finished = next_iteration(self, frame, outputs)
             if finished is None:
                 return None
             outputs = finished
@@ -143,6 +144,10 @@ class Reader:
 
     def _read(self, frame: Scope, node: NodeProto) -> Stopped | None:
         call = self._call(frame, node)
+        with originating(call.origin):
+            return self._read_call(frame, node, call)
+
+    def _read_call(self, frame: Scope, node: NodeProto, call: OnnxCall) -> Stopped | None:
         if domain_of(node) == "" and node.op_type in CONTROL:
             check_attributes(call)
             check_inputs(call)
@@ -245,10 +250,12 @@ class Reader:
             assert isinstance(shown_as, Tensor)
             return PresentedValue(shown_as, made.present)
         if not isinstance(made, (Node, Tensor)):
-            return made
+            others = remapped(made, self.completed)
+            assert others is not None
+            return others
         if isinstance(made, Tensor):
             if made.made is None or made.made.define is None:
-                return made
+                return self.completed(made)
             node, elem = made.made, made.elem
         else:
             node = made
@@ -259,11 +266,15 @@ class Reader:
         if elem in MASKS and call.op in WRAPPING:
             mask = MASKS[elem]
             node = pointwise("wrap", (node,), lambda a: binary("and", a, const(mask, a.dtype)))
-        node = self.empties.without(node)
+        node = self.new_nodes.completed(node)
         if index == 0 and call.op in SHAPE_KEEPING and isinstance(call.inputs[0], Tensor):
             _check_kept(call, call.inputs[0].shape, node.shape)
-        _mark(node, call.origin, self.sizes)
         return Tensor(elem, node.shape, made=node)
+
+    def completed(self, tensor: Tensor) -> Tensor:
+        """``tensor`` with its new nodes completed; see NewNodes."""
+        node = None if tensor.made is None else self.new_nodes.completed(tensor.made)
+        return tensor if node is None or node is tensor.made else Tensor(tensor.elem, node.shape, node, tensor.known)
 
 
 def _check_function_attributes(call: OnnxCall, function: FunctionProto) -> None:
@@ -309,19 +320,3 @@ def _check_kept(call: OnnxCall, before: Sequence[Dim], after: Sequence[Dim]) -> 
 
 def _has_default(attribute: OpSchema.Attribute) -> bool:
     return attribute.default_value is not None and attribute.default_value.type != AttributeProto.UNDEFINED
-
-
-def _mark(node: Node, origin: Origin, sizes: Assumptions) -> None:
-    """Sets the origin of the nodes that an operator added, and names their sizes, in the order of the nodes."""
-    stack = [node]
-    added: list[Node] = []
-    while stack:
-        here = stack.pop()
-        if here.origin.operator or isinstance(here, (InputNode, ConstantNode)):
-            continue
-        here.origin = origin
-        added.append(here)
-        stack += here.inputs
-    if sizes.names is not None:
-        for here in sorted(added, key=lambda n: n.id):
-            sizes.rename(here)

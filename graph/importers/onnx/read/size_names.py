@@ -6,13 +6,12 @@ each is computed once, before a graph runs, and kernels of equal layers are equa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from taskmap.graph.analysis.size_forms import is_plain, normal
 from taskmap.graph.nodes import Node, OperatorNode
 from taskmap.ir.construct import load, static_size
-from taskmap.ir.nodes import Binary, Buffer, Dim, Expr, Load, Var
+from taskmap.ir.nodes import Binary, Dim, Expr, Load, Var
 from taskmap.ir.visit import expr_map, substitute
 
 LONGEST = 200
@@ -51,33 +50,30 @@ class SizeNames:
         assert isinstance(made, Expr)
         return made if _count(made, LONGEST) <= LONGEST else size
 
-    def rename(self, node: Node) -> None:
-        """Replaces the sizes in a new node by their names."""
-        if all(static_size(n) is not None for n in node.shape) and not _is_open(node):
-            return
-        node.shape = tuple(self.named(n) for n in node.shape)
-        if node.strides is not None:
-            node.strides = tuple(self.named(n) for n in node.strides)
-        if not isinstance(node, OperatorNode):
-            return
-        define = node.define
-        formals = [
-            replace(b, shape=source.shape) if len(b.shape) == len(source.shape) else b
+    def renamed(self, node: Node) -> Node:
+        """``node`` with names for its sizes. The nodes that it reads have them already."""
+        if not isinstance(node, OperatorNode) or not (_is_symbolic(node) or any(map(_is_symbolic, node.inputs))):
+            return node
+        define, shape = node.define, tuple(self.named(n) for n in node.shape)
+        formals = tuple(
+            replace(b, shape=source.shape) if len(b.shape) == len(source.shape) and b.shape != source.shape else b
             for b, source in zip(define.inputs, node.inputs, strict=True)
-        ]
-        renamed: Mapping[Buffer, Buffer] = dict(zip(define.inputs, formals, strict=True))
+        )
+        fresh = {b: formal for b, formal in zip(define.inputs, formals, strict=True) if b is not formal}
 
         def one(e: Expr) -> Expr | None:
             if isinstance(e, Load):
-                return load(renamed.get(e.buffer, e.buffer), e.indices)
+                return load(fresh[e.buffer], e.indices) if e.buffer in fresh else None
             return self.names.get(e) if isinstance(e, Binary) else None
 
         body = expr_map(one)(define.body)
-        node.define = replace(define, inputs=tuple(formals), shape=node.shape, body=body)
+        if not fresh and body is define.body and shape == node.shape:
+            return node
+        return replace(node, shape=shape, define=replace(define, inputs=formals, shape=shape, body=body))
 
 
-def _is_open(node: Node) -> bool:
-    return any(static_size(n) is None for source in node.inputs for n in source.shape)
+def _is_symbolic(node: Node) -> bool:
+    return any(static_size(n) is None for n in node.shape)
 
 
 def _count(e: Expr, most: int) -> int:

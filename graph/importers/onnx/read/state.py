@@ -10,6 +10,7 @@ from onnx import AttributeProto, GraphProto, NodeProto
 from taskmap.graph.importers.onnx.read.library import FunctionLibrary
 from taskmap.graph.importers.onnx.read.protos import graphs_of
 from taskmap.graph.importers.onnx.read.values import OptionalValue, PresentedValue, SequenceValue, Tensor, Value
+from taskmap.graph.nodes import Origin
 
 Replace = Callable[[Tensor], Tensor]
 
@@ -19,7 +20,7 @@ class Unrolled:
     """A loop whose body is read once per iteration.
 
     ``slices`` holds the parts of a Scan's inputs, one list per iteration; ``scans`` collects the results that grow.
-    ``trip``: the largest number of iterations; ``done``: the number completed.
+    ``trip``: the largest number of iterations; ``done``: the number completed. ``origin``: the loop's own.
     """
 
     body: GraphProto
@@ -28,6 +29,7 @@ class Unrolled:
     scans: list[list[Tensor]]
     slices: list[list[Tensor]]
     is_scan: bool
+    origin: Origin
     scan_axes: Sequence[int] = ()
     scan_backward: Sequence[bool] = ()
     done: int = 0
@@ -93,6 +95,7 @@ def _frame(frame: Scope, replace: Replace) -> Scope:
             [[replace(t) for t in parts] for parts in loop.scans],
             [[replace(t) for t in parts] for parts in loop.slices],
             loop.is_scan,
+            loop.origin,
             loop.scan_axes,
             loop.scan_backward,
             loop.done,
