@@ -105,9 +105,7 @@ class _Reader:
         elif node.op == "get_attr":
             self.values[node] = self._attribute(str(node.target))
         elif node.op == "call_function":
-            origin = origin_of(node)
-            with originating(origin):
-                self.values[node] = self._call(node, origin)
+            self.values[node] = self._call(node)
         elif node.op == "output":
             self._outputs(node)
         else:
@@ -151,7 +149,7 @@ class _Reader:
 
     # Operators.
 
-    def _call(self, node: fx.Node, origin: Origin) -> Any:
+    def _call(self, node: fx.Node) -> Any:
         value = node.meta.get("val")
         if node.target is operator.getitem:
             return self._item(node, value)
@@ -160,10 +158,12 @@ class _Reader:
         schema = getattr(node.target, "_schema", None)
         if schema is not None and schema.is_mutable:
             raise ImportGraphError(f"the graph mutates a tensor by {node.target}", why="the graph must be functional")
-        try:
-            return self._at_home(self._lowered(node, value, origin), value)
-        except (UnsupportedError, GraphError, TypeMismatchError) as refused:
-            return self._extern(node, value, refused.what)
+        origin = origin_of(node)
+        with originating(origin):
+            try:
+                return self._at_home(self._lowered(node, value, origin), value)
+            except (UnsupportedError, GraphError, TypeMismatchError) as refused:
+                return self._extern(node, value, refused.what)
 
     def _lowered(self, node: fx.Node, value: Any, origin: Origin) -> Any:
         if node.target is torch.ops.aten.as_strided.default:

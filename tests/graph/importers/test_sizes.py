@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 
-from taskmap.graph.nodes import SizeNode
+from taskmap.graph.importers.torch.aten import ATEN
+from taskmap.graph.nodes import Node, SizeNode
+from taskmap.graph.ops.pointwise import to_dtype
 from taskmap.graph.reference import dimensions
+from taskmap.ir.types import i64
 from tests.graph.importers.test_operators import draw
 from tests.graph.tracing import Traced, assert_equal, compile_flat, evaluate
 
@@ -84,3 +88,21 @@ def test_sizes_of_several_inputs_meet() -> None:
     compiled, tensors = compile_flat(function, (draw(4, 6), draw(4, 3)), {}, traced, dynamic=True)
     assert_equal(compiled(*tensors), [function(*tensors)])
     assert len(traced.graphs[0].dims) == 3
+
+
+def test_a_result_read_by_another_is_one_node_in_pytorchs_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = ATEN.entries["max_pool2d_with_indices.default"]
+
+    def pooled(*given: Any) -> tuple[Node, Node]:
+        values, _ = pool.function(*given)
+        return values, to_dtype(values, i64)
+
+    monkeypatch.setitem(ATEN.entries, "max_pool2d_with_indices.default", replace(pool, function=pooled))
+    traced = Traced()
+    compiled, tensors = compile_flat(
+        lambda x: F.max_pool2d(x, 3, 2, 1, return_indices=True), (draw(2, 6, 8),), {}, traced, dynamic=True
+    )
+    compiled(*tensors)
+    values, integers = (n for n in traced.graphs[0].outputs if n is not None)
+    assert integers.inputs == (values,)
+    assert integers.shape == values.shape == values.define.shape == integers.define.shape
