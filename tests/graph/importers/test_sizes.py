@@ -10,11 +10,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from taskmap.graph.analysis.classify import definition
 from taskmap.graph.importers.torch.aten import ATEN
 from taskmap.graph.nodes import Node, SizeNode
-from taskmap.graph.ops.pointwise import to_dtype
+from taskmap.graph.ops.arithmetic import add
+from taskmap.graph.ops.views import select_, unsqueeze
 from taskmap.graph.reference import dimensions
-from taskmap.ir.types import i64
+from taskmap.ir.printer import print_dim
 from tests.graph.importers.test_operators import draw
 from tests.graph.tracing import Traced, assert_equal, compile_flat, evaluate
 
@@ -90,19 +92,23 @@ def test_sizes_of_several_inputs_meet() -> None:
     assert len(traced.graphs[0].dims) == 3
 
 
-def test_a_result_read_by_another_is_one_node_in_pytorchs_form(monkeypatch: pytest.MonkeyPatch) -> None:
-    pool = ATEN.entries["max_pool2d_with_indices.default"]
+def test_a_result_that_another_reads_stays_one_node_in_pytorchs_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    split = ATEN.entries["split.Tensor"]
 
-    def pooled(*given: Any) -> tuple[Node, Node]:
-        values, _ = pool.function(*given)
-        return values, to_dtype(values, i64)
+    def halves(*given: Any) -> tuple[Node, Node]:
+        first, second = split.function(*given)
+        return first, add(second, unsqueeze(select_(first, 1, 0), 1))
 
-    monkeypatch.setitem(ATEN.entries, "max_pool2d_with_indices.default", replace(pool, function=pooled))
+    monkeypatch.setitem(ATEN.entries, "split.Tensor", replace(split, function=halves))
     traced = Traced()
-    compiled, tensors = compile_flat(
-        lambda x: F.max_pool2d(x, 3, 2, 1, return_indices=True), (draw(2, 6, 8),), {}, traced, dynamic=True
-    )
+    compiled, tensors = compile_flat(lambda x: x.chunk(2, 1), (draw(6, 8),), {}, traced, dynamic=True)
     compiled(*tensors)
-    values, integers = (n for n in traced.graphs[0].outputs if n is not None)
-    assert integers.inputs == (values,)
-    assert integers.shape == values.shape == values.define.shape == integers.define.shape
+    (graph,) = traced.graphs
+    first, second = (n for n in graph.outputs if n is not None)
+    assert (first.op, second.op) == ("copy", "add")
+    (half,) = first.inputs
+    assert second.inputs[1].inputs[0].inputs == (half,)
+    assert half.shape == first.shape == definition(half).shape
+    assert print_dim(half.shape[1]) == "(1 + n1) // 2"  # the lowering of split gives min((1 + n1) // 2, n1)
+    assert second.shape == definition(second).shape
+    assert len({n.id for n in graph.nodes()}) == len(graph.nodes())
