@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -30,8 +29,8 @@ __all__ = [
     "Node",
     "OperatorNode",
     "Origin",
+    "OriginContext",
     "SizeNode",
-    "originating",
     "rebuilt",
     "topological",
 ]
@@ -57,17 +56,23 @@ class Origin:
 _current: ContextVar[Origin | None] = ContextVar("origin", default=None)
 
 
-@contextmanager
-def originating(origin: Origin) -> Iterator[None]:
+class OriginContext:
     """Within it, new nodes have ``origin`` unless they are given another; inputs and constants have none.
 
-    As operations take the enclosing location in MLIR's Python bindings (``with Location``).
+    As operations take the enclosing location in MLIR's Python bindings (``with Location``). An importer enters one per
+    operator, hence no generator.
     """
-    token = _current.set(origin)
-    try:
-        yield
-    finally:
-        _current.reset(token)
+
+    __slots__ = ("_before", "_origin")
+
+    def __init__(self, origin: Origin) -> None:
+        self._origin = origin
+
+    def __enter__(self) -> None:
+        self._before = _current.set(self._origin)
+
+    def __exit__(self, *error: object) -> None:
+        _current.reset(self._before)
 
 
 def _origin() -> Origin:
@@ -269,9 +274,8 @@ def rebuilt(
     """
     made = {} if made is None else made
     for node in nodes:
-        inputs = tuple(made.get(n, n) for n in node.inputs)
-        unchanged = all(a is b for a, b in zip(inputs, node.inputs, strict=True))
-        made[node] = visit(node if unchanged else replace(node, inputs=inputs), node)
+        inputs = tuple(map(made.get, node.inputs, node.inputs))
+        made[node] = visit(node if inputs == node.inputs else replace(node, inputs=inputs), node)
     return made
 
 

@@ -15,8 +15,8 @@ from taskmap.graph.nodes import (
     ItemNode,
     Node,
     Origin,
+    OriginContext,
     SizeNode,
-    originating,
     rebuilt,
 )
 from taskmap.graph.ops.activations import relu
@@ -69,9 +69,9 @@ def test_a_node_is_equal_to_itself_alone() -> None:
 
 def test_new_nodes_have_the_origin_of_their_operator() -> None:
     here = Origin("relu")
-    with originating(here):
+    with OriginContext(here):
         made = relu(X)
-        with originating(Origin("inner")):
+        with OriginContext(Origin("inner")):
             assert relu(X).origin == Origin("inner")
         assert relu(X).origin is here
         assert replace(relu(X), origin=Origin("own")).origin == Origin("own")

@@ -34,8 +34,8 @@ from taskmap.graph.nodes import (
     Node,
     OperatorNode,
     Origin,
+    OriginContext,
     SizeNode,
-    originating,
     rebuilt,
     topological,
 )
@@ -159,7 +159,7 @@ class _Reader:
         if schema is not None and schema.is_mutable:
             raise ImportGraphError(f"the graph mutates a tensor by {node.target}", why="the graph must be functional")
         origin = origin_of(node)
-        with originating(origin):
+        with OriginContext(origin):
             try:
                 return self._at_home(self._lowered(node, value, origin), value)
             except (UnsupportedError, GraphError, TypeMismatchError) as refused:

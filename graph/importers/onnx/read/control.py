@@ -40,6 +40,7 @@ class Scopes(Protocol):
 
     def completed(self, tensor: Tensor) -> Tensor:
         """The tensor with its new nodes completed."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -28,6 +28,7 @@ class NewNodes:
     def __init__(self, names: SizeNames | None) -> None:
         self._names = names
         self._made: dict[Node, Node] = {}
+        self._any_empty = False
 
     def completed(self, node: Node) -> Node:
         """The node that takes the place of ``node``, and reads such nodes.
@@ -45,13 +46,21 @@ class NewNodes:
     def _visit(self, node: Node, was: Node) -> Node:
         if self._names is not None:
             node = self._names.renamed(node)
-        if isinstance(node, (InputNode, ConstantNode)):
-            return node
-        shape = tuple(static_size(n) for n in node.shape)
-        if is_empty(node.shape) and None not in shape and node.dtype.kind != "x":
-            value = empty(tuple(n or 0 for n in shape), node.dtype)
-            return ConstantNode((), node.shape, node.dtype, value, strides=row_major_strides(value.shape))
-        return _interpreted(node) if node.is_compute and any(is_empty(n.shape) for n in node.inputs) else node
+        if is_empty(node.shape):
+            self._any_empty = True
+            node = _constant(node)
+        if self._any_empty and node.is_compute and any(is_empty(n.shape) for n in node.inputs):
+            return _interpreted(node)
+        return node
+
+
+def _constant(node: Node) -> Node:
+    """The tensor without elements that ``node`` makes, or ``node`` if that is no tensor or some size is symbolic."""
+    shape = tuple(n for n in map(static_size, node.shape) if n is not None)
+    if len(shape) < len(node.shape) or node.dtype.kind == "x" or isinstance(node, (InputNode, ConstantNode)):
+        return node
+    value = empty(shape, node.dtype)
+    return ConstantNode((), node.shape, node.dtype, value, strides=row_major_strides(value.shape))
 
 
 def _interpreted(node: Node) -> Node:

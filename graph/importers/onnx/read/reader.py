@@ -26,10 +26,10 @@ from taskmap.graph.importers.onnx.read.protos import attribute_value, shown
 from taskmap.graph.importers.onnx.read.shape_values import fold_symbolic
 from taskmap.graph.importers.onnx.read.state import Scope, lookup, remapped
 from taskmap.graph.importers.onnx.read.symbolic import check_symbolic
-from taskmap.graph.importers.onnx.read.table import find
+from taskmap.graph.importers.onnx.read.table import Lowering, find
 from taskmap.graph.importers.onnx.read.typing_rules import check_attributes, check_inputs, output_elem
 from taskmap.graph.importers.onnx.read.values import PresentedValue, Tensor, Value
-from taskmap.graph.nodes import Node, Origin, originating
+from taskmap.graph.nodes import Node, Origin, OriginContext
 from taskmap.graph.ops.pointwise import pointwise
 from taskmap.ir.construct import binary, const, static_size
 from taskmap.ir.errors import GraphError, ImportGraphError, TaskmapError, TypeMismatchError, UnsupportedError
@@ -112,7 +112,7 @@ class Reader:
         """Ends a frame, or starts the next iteration of its loop. Returns the results if it was the outermost frame."""
         outputs = [self._returned(frame, i, name) for i, name in enumerate(frame.outputs)]
         if frame.loop is not None:
-            with originating(frame.loop.origin):
+            with OriginContext(frame.loop.origin):
                 finished = next_iteration(self, frame, outputs)
             if finished is None:
                 return None
@@ -144,14 +144,11 @@ class Reader:
 
     def _read(self, frame: Scope, node: NodeProto) -> Stopped | None:
         call = self._call(frame, node)
-        with originating(call.origin):
-            return self._read_call(frame, node, call)
-
-    def _read_call(self, frame: Scope, node: NodeProto, call: OnnxCall) -> Stopped | None:
         if domain_of(node) == "" and node.op_type in CONTROL:
             check_attributes(call)
             check_inputs(call)
-            step = begin(self, frame, call)
+            with OriginContext(call.origin):
+                step = begin(self, frame, call)
             if step is not None:
                 frame.at += 1
                 return Stopped(step=step, binds=list(node.output), origin=call.origin)
@@ -228,6 +225,10 @@ class Reader:
         if function is None:
             return None
         check_symbolic(call, function)
+        with OriginContext(call.origin):
+            return self._lowered_by(function, call)
+
+    def _lowered_by(self, function: Lowering, call: OnnxCall) -> list[Value | None] | HostStep | None:
         try:
             made = function(call)
         except (UnsupportedError, GraphError, TypeMismatchError) as refused:
