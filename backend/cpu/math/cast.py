@@ -100,7 +100,8 @@ def cast(source: Vector, target: Vector, vector_bytes: int) -> str:
     """`tm_cast_S_to_T(x)`, with as many lanes on both sides."""
     if _is_truth(source) and _is_truth(target):
         return _define("cast", source, target, f"return {_call(source, target)}(x);")
-    return _define("cast", source, target, _by_halves(source, target, vector_bytes) or _body(source, target))
+    body = _by_halves(source, target, vector_bytes) or _to_bytes(source, target, vector_bytes) or _body(source, target)
+    return _define("cast", source, target, body)
 
 
 def mask(source: Vector, target: Vector, vector_bytes: int) -> str | None:
@@ -120,6 +121,13 @@ def _by_halves(s: Vector, t: Vector, vector_bytes: int) -> str | None:
         return None
     halves = (f"{_call(s.half, t.half)}(tm_{part}_{s.name}(x))" for part in ("lo", "hi"))
     return f"return tm_join_{t.name}({', '.join(halves)});"
+
+
+def _to_bytes(s: Vector, t: Vector, vector_bytes: int) -> str | None:
+    """The lowest bytes of the numbers of a register of AVX-512, for which gcc takes four instructions."""
+    if vector_bytes != 64 or s.lanes != 16 or s.dtype not in ("i32", "u32") or t.dtype not in ("i8", "u8"):
+        return None
+    return f'{t.name} y;\n  __asm__("vpmovdb %1, %0" : "=v"(y) : "v"(x));\n  return y;'
 
 
 def _is_truth(v: Vector) -> bool:
