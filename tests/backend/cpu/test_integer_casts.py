@@ -14,7 +14,7 @@ TYPES = ("i8", "u8", "i16", "u16", "i32", "i64")
 
 
 @pytest.mark.parametrize("lanes", [8, 16])
-@pytest.mark.parametrize(("source", "target"), itertools.permutations(TYPES, 2))
+@pytest.mark.parametrize(("source", "target"), [*itertools.permutations(TYPES, 2)])
 def test_registers_that_one_instruction_fills(source: str, target: str, lanes: int) -> None:
     """Every widening cast of AVX2 and AVX-512, and every narrowing one of AVX-512; nothing that takes several."""
     s, t = Vector(source, lanes), Vector(target, lanes)
