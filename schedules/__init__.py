@@ -137,15 +137,17 @@ def packed_width(
     channels: Dim = 0,
     factors: tuple[DType, DType] | None = None,
     terms: Dim = 0,
+    run: int | None = None,
 ) -> int:
     """Columns of an m × n product of sums of ``terms`` that the templates of ``target`` read together: the panel width
     for packing B. ``channels``: input channels of a convolution whose window covers more than one pixel. ``factors``:
-    their types, if neighbours along the sum are stored together."""
+    their types, if neighbours along the sum are stored together. ``run``: rows that are equally spaced in memory before
+    others follow; None if all are."""
     if factors is not None and (unit := tile_unit(*factors, target)) is not None:
         return unit.width
     if suits_dots(n, channels, target.lanes(compute_type(dtype).bytes)):
         return 1
-    return panel_width(m, n, target, dtype, terms)
+    return panel_width(m, n, target, dtype, terms, grouped=factors is not None, run=run)
 
 
 def widened_width(m: Dim, n: Dim, dtype: DType, target: CpuTarget) -> int:

@@ -44,6 +44,15 @@ def test_a_row_of_equal_numbers_is_normalised_to_zero(scale: float, size: int) -
     assert not grouped.any()
 
 
+@pytest.mark.parametrize("shape", [(), (1,), (4, 1), (3, 5)])
+@pytest.mark.parametrize("function", [torch.sum, torch.mean, torch.nansum])
+def test_a_sum_begins_with_zero(function: Function, shape: tuple[int, ...]) -> None:
+    """Of negative zeros, be it one of no dimension, it is no negative zero: atan2 tells them apart."""
+    x = torch.full(shape, -0.0)
+    assert not torch.signbit(function(x)).any()
+    assert not torch.signbit(compiled(lambda x: function(x))(x)).any()
+
+
 @pytest.mark.parametrize("weight", [None, 0.0])
 @pytest.mark.parametrize("norm", ["layer", "group"])
 def test_a_norm_without_a_bias_has_the_signs_of_eagers_zeros(norm: str, weight: float | None) -> None:

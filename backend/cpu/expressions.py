@@ -14,13 +14,14 @@ import math
 import re
 import struct
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from taskmap.backend.c_expressions import LEAST_I64, ExpressionWriter
 from taskmap.backend.cpu.lane_tests import LaneCompare, lane_test
 from taskmap.ir import nodes as ir
 from taskmap.ir.construct import constant_value, static_size
 from taskmap.ir.errors import CodegenError
-from taskmap.ir.types import DType, bf16, compute_type, f16, f32, i8, i32, i64, u8
+from taskmap.ir.types import DType, bf16, compute_type, f16, f32, f64, i8, i32, i64, u8
 from taskmap.ir.visit import walk_exprs
 
 _C_TYPES = {"bool": "b8", "e4m3": "fa8", "e5m2": "fb8"}
@@ -167,6 +168,8 @@ class Expressions(ExpressionWriter[str]):
         if e.op in _HELPERS and e.lanes > 1 and (lanes := _known_lanes(e)) is not None:
             # The compiler would divide lane by lane, in every iteration of the loop.
             return f"(({c_type(e.dtype, e.lanes)}){{{', '.join(map(str, lanes))}}})"
+        if (limit := _limit(e)) is not None:
+            return self._helper(limit.name, e, self.of(limit.x), self.of(limit.bound))
         a, b = self.of(e.a), self.of(e.b)
         if e.op in ("shl", "shr"):
             return self._shift(e, a, b)
@@ -224,6 +227,8 @@ class Expressions(ExpressionWriter[str]):
             bits = self.mask_bits(e)
             cond, a, b = self.as_mask(e.cond, bits), self.as_mask(e.a, bits), self.as_mask(e.b, bits)
             return f"(({cond} & {a}) | (~{cond} & {b}))"
+        if (limit := _limit(e)) is not None:
+            return self._helper(limit.name, e, self.of(limit.x), self.of(limit.bound))
         return self._helper("select", e, self.as_mask(e.cond, e.dtype.bits), self.of(e.a), self.of(e.b))
 
     def _cast(self, e: ir.Cast) -> str:
@@ -294,6 +299,40 @@ class Expressions(ExpressionWriter[str]):
         if e.op not in _FOLDS:
             raise CodegenError(f"{e.op} over the lanes of a vector of {e.dtype} cannot be written in C")
         return f"tm_{_FOLDS[e.op]}_{c_type(e.a.dtype, e.a.lanes)}({code})"
+
+
+class _Limit(NamedTuple):
+    """The function of the prelude that limits ``x`` by ``bound``. Where both are equal, or one is a NaN, it is x."""
+
+    name: str
+    x: ir.Expr
+    bound: ir.Expr
+
+
+def _limit(e: ir.Binary | ir.Select) -> _Limit | None:
+    """One instruction for a vector of floats limited by a number, with the same results for a NaN and for zeros of
+    either sign; None for anything else."""
+    if e.lanes == 1 or e.dtype not in (f32, f64):
+        return None
+    if isinstance(e, ir.Binary):
+        name = {"min": "atmost", "max": "atleast"}.get(e.op)
+        for x, bound in ((e.a, e.b), (e.b, e.a)):
+            if name is not None and _number(bound):  # not 0: of two zeros, max has the second
+                return _Limit(name, x, bound)
+        return None
+    test = e.cond
+    if not isinstance(test, ir.Compare) or test.op not in ("lt", "gt") or {test.a, test.b} != {e.a, e.b}:
+        return None
+    if _number(test.b) is None:
+        return None
+    name = "atmost" if (test.op == "lt") == (e.a == test.a) else "atleast"
+    return _Limit(name, e.b, e.a)
+
+
+def _number(e: ir.Expr) -> float | None:
+    """The value of all lanes of a constant that is not a NaN, else None."""
+    value = constant_value(e.a if isinstance(e, ir.Broadcast) else e)
+    return None if value is None or value != value else float(value)
 
 
 _BYTES = {i8: (-128, 127), u8: (0, 255)}

@@ -56,8 +56,13 @@ def fold(
 ) -> Node:
     """``finish`` of the reduction of ``prepare(x)``; for a 0-d tensor, of its one element."""
     if not x.shape:
-        return elementwise(op, (x,), lambda e: finish(as_expr(prepare(e))), dtype)
+        return elementwise(op, (x,), lambda e: finish(_alone(kind, as_expr(prepare(e)))), dtype)
     return reduction(op, x, dims_of(x, dim), keepdim, kind, prepare, finish, dtype)
+
+
+def _alone(kind: str, e: Expr) -> Expr:
+    """The reduction of one element. A sum begins with 0, which it stays where -0.0 is added."""
+    return e + const(0, e.dtype) if kind == "sum" and e.dtype.is_float else e
 
 
 def same(e: Expr) -> Expr:

@@ -16,8 +16,9 @@ from taskmap.graph.analysis.dequantised import DequantisedValue, ExpressionReade
 from taskmap.graph.build import define, read_broadcast
 from taskmap.graph.nodes import Graph, Node
 from taskmap.graph.ops.convolution import window_of
-from taskmap.graph.passes.base import GraphPass, rewrite
+from taskmap.graph.passes.base import GraphPass, rewrite_known
 from taskmap.graph.passes.byte_products import operand_sums
+from taskmap.graph.quantised.constant_parts import with_constant_parts
 from taskmap.graph.quantised.convolution import PaddedWindow, convolution_product, window_sums
 from taskmap.graph.quantised.products import LONGEST
 from taskmap.ir.analysis.contraction import BYTES, find_contraction
@@ -40,16 +41,27 @@ class IntegerSums(GraphPass):
         """The same graph with such products of integers."""
         if not any(n.dtype in BYTES for n in graph.nodes()):
             return graph
-        return rewrite(graph, _visit)
+        constant = set(graph.computed_once())
+
+        def visit(now: Node, was: Node) -> Node:
+            if was in constant:
+                constant.add(now)
+                return now
+            return _visit(now, constant)
+
+        return rewrite_known(graph, visit)
 
 
-def _visit(node: Node) -> Node:
+def _visit(node: Node, constant: set[Node]) -> Node:
     if not node.is_compute or node.dtype not in (f32, i32):
         return node
     if node.dtype == f32 and not is_contraction(definition(node)):
         return node
     made = _convolution(node) if "dilation" in node.attrs else _matmul(node)
-    return node if made is None else replace(made, strides=node.strides, origin=node.origin)
+    if made is None:
+        return node
+    constant.update(n for n in made.inputs if n.op == "byte_sums" and all(x in constant for x in n.inputs))
+    return replace(with_constant_parts(made, constant), strides=node.strides, origin=node.origin)
 
 
 def _matmul(node: Node) -> Node | None:

@@ -2,7 +2,8 @@
 
     clamp(round(x / s), ±256)   ->   x' = clamp(x, ±260 s);  q = x' · r;  round(q + (x' - q · s) · r)      r = 1 / s
 
-s is a constant. The correction by two fused multiply-adds leaves at most the last bit of a quotient in doubt, which
+If a zero point is added and the sum limited to the integers of a byte, x is limited so that the sum is, too. s is a
+constant. The correction by two fused multiply-adds leaves at most the last bit of a quotient in doubt, which
 matters only beside the halves k + 1/2. So the floats beside each of these, for all k in question, are tried when the
 graph is compiled: the integers are the same for every x, or the division stays. A division takes longer than all else
 that quantises a number. Source of the correction: Markstein, "Computation of elementary functions on the IBM RISC
@@ -20,9 +21,9 @@ from numpy.typing import NDArray
 from taskmap.graph.analysis.classify import definition, redefined
 from taskmap.graph.nodes import Graph, Node
 from taskmap.graph.passes.base import GraphPass, rewrite
-from taskmap.ir.construct import call, const, constant_value, maximum, minimum
-from taskmap.ir.nodes import Binary, Call, Expr
-from taskmap.ir.types import f32
+from taskmap.ir.construct import call, cast, const, constant_value, maximum, minimum, select
+from taskmap.ir.nodes import Binary, Call, Cast, Expr
+from taskmap.ir.types import DType, f32, i32
 from taskmap.ir.visit import map_expr
 
 _BOUND = 256
@@ -55,14 +56,62 @@ def _visit(node: Node) -> Node:
     if not node.is_compute:
         return node
     d = definition(node)
-    body = map_expr(d.body, _product)
+    body = map_expr(map_expr(d.body, _byte), _product)  # bytes first: they hold rounded quotients
     return node if body is d.body else redefined(node, node.inputs, replace(d, body=body))
 
 
 def _product(e: Expr) -> Expr | None:
     """The limited and rounded quotient ``e`` as a product; None for anything else."""
-    low = _limited(e, "max")
-    high = _limited(low[0], "min") if low is not None else None
+    found = _limited_quotient(e)
+    if found is None:
+        return None
+    most = float(np.float32(_REACH) * np.float32(found.divisor))
+    return found.rounded(maximum(minimum(found.x, const(most, f32)), const(-most, f32)))
+
+
+def _byte(e: Expr) -> Expr | None:
+    """A rounded quotient plus a zero point, limited to the integers of a byte, with these limits on the number that is
+    divided; None for anything else. As before, a NaN becomes the lowest integer."""
+    below = _limited(e, "min", i32)
+    above = None if below is None else _limited(below[0], "max", i32)
+    if below is None or above is None:
+        return None
+    whole, zero = above[0], 0
+    if isinstance(whole, Binary) and whole.op == "add" and (given := constant_value(whole.b)) is not None:
+        whole, zero = whole.a, int(given)
+    lowest = _limited(whole, "max", i32)
+    if lowest is None or not isinstance(lowest[0], Cast) or lowest[1] >= -_BOUND + 1:
+        return None
+    found, low, high = _limited_quotient(lowest[0].a), int(above[1]) - zero, int(below[1]) - zero
+    if found is None or not -_BOUND < low < high < _BOUND:
+        return None
+    ends = np.array([low, high], np.float32) * np.float32(found.divisor)
+    if not (np.rint(_corrected(ends, np.float32(found.divisor), np.float32(found.reciprocal))) == [low, high]).all():
+        return None
+    least, most = (const(float(x), f32) for x in ends)
+    x = select(found.x > least, found.x, least)
+    return cast(found.rounded(select(x < most, x, most)), i32) + zero
+
+
+@dataclass(frozen=True, slots=True)
+class _Quotient:
+    """round(x / divisor), where the products with ``reciprocal``, corrected once, round to the same integers."""
+
+    x: Expr
+    divisor: float
+    reciprocal: float
+
+    def rounded(self, x: Expr) -> Expr:
+        """The integer, as a float, of a number that may replace x."""
+        q = x * const(self.reciprocal, f32)
+        rest = call("fma", q, const(-self.divisor, f32), x)
+        return call("round", call("fma", rest, const(self.reciprocal, f32), q))
+
+
+def _limited_quotient(e: Expr) -> _Quotient | None:
+    """A rounded quotient by a constant that is limited to the integers of nine bits; None for anything else."""
+    low = _limited(e, "max", f32)
+    high = _limited(low[0], "min", f32) if low is not None else None
     if low is None or high is None or (low[1], high[1]) != (-_BOUND, _BOUND):
         return None
     rounded = high[0]
@@ -73,18 +122,12 @@ def _product(e: Expr) -> Expr | None:
         return None
     divisor = constant_value(quotient.b)
     reciprocal = None if divisor is None else corrected_reciprocal(float(divisor))
-    if divisor is None or reciprocal is None:
-        return None
-    most = float(np.float32(_REACH) * np.float32(divisor))
-    x = maximum(minimum(quotient.a, const(most, f32)), const(-most, f32))
-    q = x * const(reciprocal, f32)
-    rest = call("fma", q, const(-float(divisor), f32), x)
-    return call("round", call("fma", rest, const(reciprocal, f32), q))
+    return None if divisor is None or reciprocal is None else _Quotient(quotient.a, float(divisor), reciprocal)
 
 
-def _limited(e: Expr, op: str) -> tuple[Expr, float] | None:
-    """The value that ``e`` limits by ``op``, and the limit."""
-    if not isinstance(e, Binary) or e.op != op or e.dtype != f32:
+def _limited(e: Expr, op: str, dtype: DType) -> tuple[Expr, float] | None:
+    """The value of this type that ``e`` limits by ``op``, and the limit."""
+    if not isinstance(e, Binary) or e.op != op or e.dtype != dtype:
         return None
     limit = constant_value(e.b)
     return None if limit is None else (e.a, float(limit))

@@ -22,6 +22,7 @@ from taskmap.graph.passes.base import GraphPass
 from taskmap.graph.passes.byte_products import multiply_unsigned_by_signed, with_terms
 from taskmap.ir.analysis.contraction import Contraction, byte_factor, byte_factors, find_contraction
 from taskmap.ir.analysis.simplify import Simplifier
+from taskmap.ir.analysis.windows import row_run
 from taskmap.ir.construct import ceil_div, const, index, load, minimum, product, select, static_size
 from taskmap.ir.nodes import Buffer, Cast, Dim, Expr, ExprLike, Load, Var
 from taskmap.ir.task import Compute, formal
@@ -42,10 +43,12 @@ class PanelWidth(Protocol):
         channels: Dim = 0,
         factors: tuple[DType, DType] | None = None,
         terms: Dim = 0,
+        run: int | None = None,
     ) -> int:
         """``m`` × ``n``: rows and columns; ``terms``: those of each sum. A convolution whose window covers more than
         one pixel multiplies one row of its image at a time, and sums ``channels`` neighbouring values for each pixel of
-        the window. ``factors``: their types, if neighbours along the sum are stored together."""
+        the window. ``factors``: their types, if neighbours along the sum are stored together. ``run``: the rows that
+        are equally spaced in memory before others follow; None if all are."""
         ...
 
 
@@ -196,7 +199,7 @@ class PackWeights(GraphPass):
             return None
         grouped = factors if together > 1 else None
         rows, terms = (product([d for _, d in axes]) for axes in (c.m, c.k))
-        width = self.width(rows, c.n[0][1], node.dtype, factors=grouped, terms=terms)
+        width = self.width(rows, c.n[0][1], node.dtype, factors=grouped, terms=terms, run=row_run(c))
         if not self._is_shared(c, read, factors):
             return None
         return position, PackOrder(axis, others, static_size(weight.shape[axis]) or 1, width, together, filled)
@@ -219,7 +222,14 @@ class PackWeights(GraphPass):
 
 
 def _one_column(
-    m: Dim, n: Dim, dtype: DType, *, channels: Dim = 0, factors: tuple[DType, DType] | None = None, terms: Dim = 0
+    m: Dim,
+    n: Dim,
+    dtype: DType,
+    *,
+    channels: Dim = 0,
+    factors: tuple[DType, DType] | None = None,
+    terms: Dim = 0,
+    run: int | None = None,
 ) -> int:
     return 1
 

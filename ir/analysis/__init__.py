@@ -8,6 +8,7 @@ In reading order:
     alignment      the largest power of two that divides an address
     positions      row-major numbers of positions
     contraction    recognising a matmul, a batched one or a convolution in an expression
+    windows        rows of its first factor that are equally spaced in memory
     cost           the operations of a task and the bytes it must move
     key            canonical text, by which equal tasks and kernels are found
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import constant_value, index, product, static_size
 from taskmap.ir.loops import Shared, parallel_grid, worth_sharing
+from taskmap.ir.lower.flatten import strides_of
 from taskmap.ir.nodes import Binary, Buffer, Call, Dim, Expr, Kernel, Reduce, Var
 from taskmap.ir.printer import print_dim
 from taskmap.ir.target import CpuTarget
@@ -194,16 +195,15 @@ def _nest(
 
 
 def _stored_together(domain: Buffer, runs: Sequence[Sequence[int]], extents: Sequence[Dim]) -> int:
-    """2 or 4 if the last axis of the output holds pairs of 16-bit elements, or fours of 8 bits, and vectors run along
-    the axis before it: these elements are then computed together, and stored as interleaved vectors. Else 1."""
-    last, vectors = domain.rank - 1, [domain.rank - 2]
+    """2 or 4 if neighbours in the output are pairs of 16-bit elements, or fours of 8 bits, and vectors run along the
+    axis that counts these: these elements are then computed together, and stored as interleaved vectors. Else 1."""
     together = {16: 2, 8: 4}.get(domain.dtype.bits, 1)
     if together == 1 or domain.dtype.is_bool or domain.layout is not None or len(runs) <= 2:
         return 1
-    if domain.strides is not None and [static_size(d) for d in domain.strides[-2:]] != [together, 1]:
+    if len(runs[-2]) != 1 or len(runs[-1]) != 1 or static_size(extents[-2]) != together:
         return 1
-    found = (list(runs[-2]), list(runs[-1])) == ([last], vectors) and static_size(extents[-2]) == together
-    return together if found else 1
+    steps = strides_of(domain)
+    return together if [static_size(steps[axis]) for (axis,) in runs[:-3:-1]] == [together, 1] else 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,12 +80,12 @@ void tm_matmul(const f32 *restrict pin0_0, const f32 *restrict pin1_1, const f32
     const f32x16 mm_6 = tm_load_f32x16(ttile_4 + (row_5 * 24LL));
     const f32x16 in2_7 = tm_load_f32x16(pin2_2 + 0LL);
     const f32x16 add_8 = (mm_6 + in2_7);
-    const f32x16 relu_9 = tm_select_f32x16(((m32x16)(add_8 < tm_splat_f32x16(0.0f))), tm_splat_f32x16(0.0f), add_8);
+    const f32x16 relu_9 = tm_atleast_f32x16(add_8, tm_splat_f32x16(0.0f));
     tm_store_f32x16(pout0_3 + (row_5 * 24LL), relu_9);
     const f32x8 mm_10 = tm_load_f32x8(ttile_4 + ((row_5 * 24LL) + 16LL));
     const f32x8 in2_11 = tm_load_f32x8(pin2_2 + 16LL);
     const f32x8 add_12 = (mm_10 + in2_11);
-    const f32x8 relu_13 = tm_select_f32x8(((m32x8)(add_12 < tm_splat_f32x8(0.0f))), tm_splat_f32x8(0.0f), add_12);
+    const f32x8 relu_13 = tm_atleast_f32x8(add_12, tm_splat_f32x8(0.0f));
     tm_store_f32x8(pout0_3 + ((row_5 * 24LL) + 16LL), relu_13);
   }
 }

@@ -4,6 +4,7 @@
     memory        loads, stores, and moves of lanes
     mask          masks
     cast          casts
+    integer_casts integers of another width in one instruction
     quantise      casts after rounding to nearest, and to the range of a byte
     native        floating-point functions that are one instruction
     float         floating-point functions by plain arithmetic

@@ -6,6 +6,7 @@ bool is `!= 0`, and to a narrower float rounds to nearest, ties to even. A NaN s
 
 from __future__ import annotations
 
+from taskmap.backend.cpu.math.integer_casts import in_one_instruction
 from taskmap.backend.cpu.math.mask import convert_mask
 from taskmap.backend.cpu.math.types import Vector
 
@@ -100,7 +101,12 @@ def cast(source: Vector, target: Vector, vector_bytes: int) -> str:
     """`tm_cast_S_to_T(x)`, with as many lanes on both sides."""
     if _is_truth(source) and _is_truth(target):
         return _define("cast", source, target, f"return {_call(source, target)}(x);")
-    return _define("cast", source, target, _by_halves(source, target, vector_bytes) or _body(source, target))
+    halves = _by_halves(source, target, vector_bytes)
+    one = None if halves else in_one_instruction(source, target, vector_bytes)
+    body = halves or _body(source, target)
+    if one is not None:
+        body = f"#ifndef __clang__\n  {one}\n#else\n  {body}\n#endif"
+    return _define("cast", source, target, body)
 
 
 def mask(source: Vector, target: Vector, vector_bytes: int) -> str | None:
@@ -218,15 +224,6 @@ def _half(s: Vector, t: Vector) -> str:
     return f"#if defined({macro}) && !defined(__clang__)\n  return {call};\n#else\n  {portable}\n#endif"
 
 
-def _widened_bytes(s: Vector, t: Vector) -> str:
-    """Sixteen bytes as i32 in one instruction; gcc 12 takes nine for the two steps. Inline assembly, because gcc 12
-    turns comparisons of bytes widened by its built-in into wrong ones."""
-    sign = "s" if s.dtype == "i8" else "z"
-    call = f'{t.name} y;\n  __asm__("vpmov{sign}xbd %1, %0" : "=v"(y) : "vm"(x));\n  return y;'
-    steps = _via(s, s.of("i16" if sign == "s" else "u16"), t)
-    return f"#if defined(__AVX512F__) && !defined(__clang__)\n  {call}\n#else\n  {steps}\n#endif"
-
-
 def _convert(s: Vector, t: Vector) -> str:
     """Between f64, f32 and the integers, by steps that double or halve the width: gcc does others lane by lane."""
     direct = f"return __builtin_convertvector(x, {t.name});"
@@ -238,7 +235,5 @@ def _convert(s: Vector, t: Vector) -> str:
         return _via(s, s.of("i32"), t) if s.bits < 32 else direct
     if s.bits in (t.bits, t.bits * 2, t.bits // 2):
         return direct
-    if s.bits == 8 and t.dtype == "i32" and s.lanes == 16:
-        return _widened_bytes(s, t)
     sign = s.dtype[0] if s.bits > t.bits else "i" if s.dtype[0] == "i" else "u"
     return _via(s, s.of(f"{sign}{s.bits * 2 if s.bits < t.bits else s.bits // 2}"), t)

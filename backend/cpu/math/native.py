@@ -154,4 +154,7 @@ def _two_operands(name: str, v: Vector) -> str:
     op = "min" if name == "atmost" else "max"
     calls = {64: f"{op}{{p}}512_mask(bound, x, x, -1, 4)", 32: f"{op}{{p}}256(bound, x)", 16: f"{op}{{p}}(bound, x)"}
     portable = _ATMOST if name == "atmost" else _ATLEAST
+    if v.bytes > max(calls):  # gcc compares vectors of several registers lane by lane
+        halves = (f"tm_{name}_{v.half.name}(tm_{part}_$V(x), tm_{part}_$V(bound))" for part in ("lo", "hi"))
+        portable = f"  return tm_join_$V({', '.join(halves)});"
     return _define(v, name, "$V x, $V bound", _either(_register(v, calls, macros), portable))

@@ -39,7 +39,7 @@ class Sizes:
     ``k`` and ``batch`` are None if they are symbolic. ``one_sum``: the sum runs along one axis, so it can be split.
     ``packed`` is the width of the panels in which B is packed, None if it is not packed. ``grouped``: elements are
     groups of narrower ones, multiplied by dot products. ``in_place``: B is a tensor of f32 whose columns are
-    neighbours.
+    neighbours. ``run``: the rows of A that are equally spaced in memory before others follow; None if all are.
     """
 
     m: Dim
@@ -51,6 +51,7 @@ class Sizes:
     packed: int | None = None
     grouped: bool = False
     in_place: bool = False
+    run: int | None = None
 
     @property
     def can_cut(self) -> bool:
@@ -127,7 +128,7 @@ def default(sizes: Sizes, target: CpuTarget) -> MatmulConfig:
     """The untuned configuration."""
     lanes = target.lanes(sizes.bytes)
     terms = 0 if sizes.grouped else sizes.k or _SYMBOLIC_TERMS
-    tile = choose_tile(sizes.m, sizes.n, target, lanes, sizes.grouped, terms)
+    tile = choose_tile(sizes.m, sizes.n, target, lanes, sizes.grouped, terms, sizes.run)
     if sizes.packed is not None and tile.vectors * lanes != sizes.packed:
         tile = _fitting_tile(-(-sizes.packed // lanes), sizes, target)
     parts = 1
@@ -159,10 +160,9 @@ def copies_panels(config: MatmulConfig, sizes: Sizes, target: CpuTarget) -> bool
 def _fitting_tile(vectors: int, sizes: Sizes, target: CpuTarget) -> Tile:
     """A tile for panels of ``vectors`` vectors, as high as the registers allow."""
     heights = range(min(static_size(sizes.m) or 24, 24), 1, -1)
-    fitting = (Tile(rows, vectors) for rows in heights)
-    return next(
-        (t for t in fitting if registers(t, target) + sizes.grouped <= target.vector_registers), Tile(1, vectors)
-    )
+    fitting = [Tile(rows, vectors) for rows in heights]
+    fitting = [t for t in fitting if registers(t, target) + sizes.grouped <= target.vector_registers]
+    return fitting[0] if fitting else Tile(1, vectors)
 
 
 def space(sizes: Sizes, target: CpuTarget) -> tuple[MatmulConfig, ...]:

@@ -10,11 +10,13 @@ operands, so values beside an edge never enter it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
 from taskmap.ir.algebra.mapping import repeat
 from taskmap.ir.analysis.contraction import BYTES, Contraction, unconverted
+from taskmap.ir.analysis.positions import flatten
 from taskmap.ir.builder import Builder, region
 from taskmap.ir.construct import cast, const, index, minimum, ramp, select, static_size
 from taskmap.ir.isa.entry import Instruction
@@ -27,6 +29,7 @@ from taskmap.ir.task import Task
 from taskmap.ir.types import DType, compute_type, i8, i32, u8
 from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.common.matmul_form import packed_group
+from taskmap.schedules.cpu.matmul.term_loops import term_loops
 
 Element = Callable[[Sequence[Expr], Expr, Inliner], Expr]
 
@@ -54,11 +57,13 @@ def _depth(instruction: Instruction) -> int:
 
 @dataclass(frozen=True, slots=True)
 class GroupedContraction:
-    """A contraction of ``depth`` terms on dot products; its factors have the operands' own types."""
+    """A contraction of ``depth`` terms on dot products; its factors have the operands' own types. loops: the extents of
+    the loops over its whole groups, outermost first (``term_loops``)."""
 
     instruction: Instruction
     contraction: Contraction
     depth: int
+    loops: tuple[int, ...]
 
     @property
     def group(self) -> int:
@@ -69,6 +74,10 @@ class GroupedContraction:
     def whole(self) -> int:
         """Groups without padding."""
         return self.depth // self.group
+
+    def loops_of(self, parts: int) -> tuple[int, ...]:
+        """The loops over whole groups, of which the first can be split into so many parts."""
+        return self.loops if parts <= self.loops[0] else (self.whole,)
 
     def tail(self, a: Element) -> Element:
         """Operand ``a`` with zeros behind the end of the sum."""
@@ -89,7 +98,18 @@ def find_dots(task: Task, c: Contraction, target: CpuTarget) -> GroupedContracti
     depth = static_size(c.k[0][1]) if len(c.k) == 1 else None
     if found is None or depth is None or packed_group(task, c) != _depth(found):
         return None
-    return GroupedContraction(found, replace(c, a=a, b=b), depth)
+    narrow = replace(c, a=a, b=b)
+    return GroupedContraction(found, narrow, depth, term_loops(narrow, depth, _depth(found)))
+
+
+@contextmanager
+def _counted(b: Builder, values: Inliner, loops: Sequence[Dim]) -> Iterator[Expr]:
+    """Loops of these extents, and the number of their step."""
+    with ExitStack() as stack:
+        steps = [stack.enter_context(b.loop("k", index(extent))) for extent in loops]
+        for v, extent in zip(steps, loops, strict=True):
+            values.bind(v, extent)
+        yield flatten(list(zip(steps, loops, strict=True)))
 
 
 def emit_dot_tile(
@@ -97,7 +117,7 @@ def emit_dot_tile(
     values: Inliner,
     rows: int,
     columns: tuple[int, int],
-    groups: Dim,
+    loops: Sequence[Dim],
     a: Element,
     element_b: Element,
     out: Buffer,
@@ -107,8 +127,8 @@ def emit_dot_tile(
     row: Expr | None = None,
     resume: bool = False,
 ) -> None:
-    """Multiply a tile of ``rows`` rows into the local buffer ``out``, from ``row`` on (default 0), over ``groups``
-    groups from group ``first`` on.
+    """Multiply a tile of ``rows`` rows into the local buffer ``out``, from ``row`` on (default 0), over the groups from
+    group ``first`` on that ``loops`` of these extents count, outermost first.
 
     columns: the number of vectors and their lanes; resume: add to the contents of ``out``.
     """
@@ -122,8 +142,7 @@ def emit_dot_tile(
     else:
         b.fill(acc, const(0, spec.c))
     inside = values.nested()
-    with b.loop("k", index(groups)) as p:
-        inside.bind(p, groups)
+    with _counted(b, inside, loops) as p:
         start = (index(first) + p) * size
         left = b.allocate("a", spec.a, (rows, size), Scope.REGISTER)
         right = b.allocate("b", spec.b, (vectors * width * size,), Scope.REGISTER)

@@ -29,6 +29,9 @@ _NEAR, _FAR_BYTES, _SHORT_PANEL, _WIDEST = 0.5, 71, 1 / 16, 4
 multiply-add; and the part of the second-level cache that a short panel of ``_WIDEST`` vectors takes at most. Measured
 with AVX-512 on tiles of five shapes: 8 x 3 and 9 x 3 are up to a tenth faster than 6 x 4 on sums of 768 terms or more,
 and not on shorter ones."""
+_BROKEN_RUN = 1.3
+"""The cost of a step that finds each row by a division, over that of one that finds all by one address: up to 1.25,
+measured on 3 × 3 convolutions of bf16 with AVX-512, and uncertain."""
 _LONG = 1024
 _CHAIN = 512
 """The most terms of a longer sum of f32 added one after another: the rounding error grows with their number."""
@@ -75,19 +78,44 @@ def tile_cost(extent: int, columns: int, tile: Tile, lanes: int, load: float = 0
 
 
 def choose_tile(
-    extent: Dim, columns: Dim, target: CpuTarget, lanes: int, grouped: bool = False, terms: Dim = 0
+    extent: Dim,
+    columns: Dim,
+    target: CpuTarget,
+    lanes: int,
+    grouped: bool = False,
+    terms: Dim = 0,
+    run: int | None = None,
 ) -> Tile:
     """The cheapest tile for extent × columns outputs; a symbolic extent counts as large. grouped: on dot products of
-    neighbours, which take a register for the broadcast group of A. terms: those of the sum; 0 for a short panel."""
+    neighbours, which take a register for the broadcast group of A. terms: those of the sum; 0 for a short panel. run:
+    the rows after which the next one is not as far from the last as that is from the one before; None if all are."""
     rows = extent if isinstance(extent, int) else 1024
     cols = columns if isinstance(columns, int) else 1024
-    fitting = [t for t in tiles(target) if not grouped or (t.rows + 1) * t.vectors < target.vector_registers]
+    fitting = [t for t in tiles(target) if not grouped or _fits_grouped(t, target)]
     load = load_cost(target, terms)
-    best = min(fitting, key=lambda t: tile_cost(rows, cols, t, lanes, load))
+
+    def cost(t: Tile) -> float:
+        broken = run is not None and t.rows % run != 0 and run % t.rows != 0
+        return tile_cost(rows, cols, t, lanes, load) * (_BROKEN_RUN if broken else 1.0)
+
+    if run is not None and grouped:
+        fitting += _of_runs(run, rows, target)
+    best = min(fitting, key=cost)
     if rows >= best.rows:
         return best
     vectors = min(max(1, -(-cols // lanes)), max(1, _budget(target) // rows), 8)
     return Tile(rows, vectors)
+
+
+def _fits_grouped(t: Tile, target: CpuTarget) -> bool:
+    return (t.rows + 1) * t.vectors < target.vector_registers
+
+
+def _of_runs(run: int, rows: int, target: CpuTarget) -> list[Tile]:
+    """The tallest tile of each width that ends where a run of rows does, or that several tiles fill a run with."""
+    tall = {Tile(h, v): v for v in range(1, _WIDEST + 1) for h in range(1, rows + 1) if h % run == 0 or run % h == 0}
+    fitting = [t for t in tall if _fits_grouped(t, target)]
+    return [max((t for t in fitting if t.vectors == v), key=lambda t: t.rows) for v in {t.vectors for t in fitting}]
 
 
 def load_cost(target: CpuTarget, terms: Dim) -> float:

@@ -10,11 +10,13 @@ there too.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from taskmap.ir.analysis.contraction import Contraction, multiplies_bytes
 from taskmap.ir.analysis.positions import unravel
+from taskmap.ir.analysis.windows import row_run
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import ceil_div, const, index, minimum, product, static_size
 from taskmap.ir.errors import ScheduleError
@@ -22,7 +24,7 @@ from taskmap.ir.loops import column_groups, parallel_grid, worth_sharing
 from taskmap.ir.nodes import Buffer, Dim, Expr, Kernel, Var
 from taskmap.ir.target import CpuTarget
 from taskmap.ir.task import Stage, Task
-from taskmap.ir.types import DType, compute_type, f32, i8, i32, u8
+from taskmap.ir.types import DType, compute_type, f32
 from taskmap.schedules.common.access import require_count
 from taskmap.schedules.common.epilogue import Epilogue
 from taskmap.schedules.common.inline import Inliner
@@ -37,7 +39,7 @@ from taskmap.schedules.cpu.matmul.config import (
     panels_first,
     validity,
 )
-from taskmap.schedules.cpu.matmul.dot_tile import GroupedContraction, emit_dot_tile, find_dots, group_size
+from taskmap.schedules.cpu.matmul.dot_tile import GroupedContraction, emit_dot_tile, find_dots
 from taskmap.schedules.cpu.matmul.microkernel import Tile, chain_of, choose_tile, emit_tile
 from taskmap.schedules.cpu.matmul.summed_loops import Element
 from taskmap.schedules.cpu.support.kernels import kernel_of
@@ -47,13 +49,21 @@ _FEWEST = 12
 """Multiply-adds of a step that prefetches: a shorter one waits for memory in any case."""
 
 
-def panel_width(m: Dim, n: Dim, target: CpuTarget, dtype: DType = f32, terms: Dim = 0) -> int:
-    """Columns of B that the template reads together for an m × n product of sums of ``terms`` with results of this type
-    (of bytes, i32): the panel width for packing B."""
+def panel_width(
+    m: Dim,
+    n: Dim,
+    target: CpuTarget,
+    dtype: DType = f32,
+    terms: Dim = 0,
+    *,
+    grouped: bool = False,
+    run: int | None = None,
+) -> int:
+    """Columns of B that the template reads together for an m × n product of sums of ``terms`` with results of this
+    type: the panel width for packing B. grouped: neighbours along the sum are stored together. run: rows of A that are
+    equally spaced in memory before others follow (``ir.analysis.windows``)."""
     lanes = target.lanes(compute_type(dtype).bytes)
-    factors = (u8, i8) if dtype == i32 else (dtype, dtype)
-    grouped = group_size(*factors, target) > 1
-    return choose_tile(m, n, target, lanes, grouped, 0 if grouped else terms).vectors * lanes
+    return choose_tile(m, n, target, lanes, grouped, 0 if grouped else terms, run).vectors * lanes
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,20 +219,20 @@ class _Matmul:
             self.open_tiles(values, block, m, body)
             return
         if isinstance(m, int) and m <= block.size:
-            self.tiles(values, block, index(0), m // height, height, body)
+            self.tiles(values, block, m // height, height, body)
             if m % height:
-                self.tiles(values.nested(), block, index(m // height * height), 1, m % height, body)
+                self.last_tile(values.nested(), block, index(m // height * height), m % height, body)
             return
         if isinstance(m, int) and m % height == 0 and m % block.size == 0:
-            self.tiles(values, block, index(0), block.size // height, height, body)
+            self.tiles(values, block, block.size // height, height, body)
             return
         count = index(minimum(index(m) - block.first, block.size))
         whole = self.b.let("tiles", count // height)
         values.bind_value(whole, block.size // height)
-        self.tiles(values.nested(), block, index(0), whole, height, body)
+        self.tiles(values.nested(), block, whole, height, body)
         if m % height:
             with self.b.when(count % height > 0):
-                self.tiles(values.nested(), block, whole * height, 1, m % height, body)
+                self.last_tile(values.nested(), block, whole * height, m % height, body)
 
     def open_tiles(self, values: Inliner, block: _Block, m: Dim, body: TileBody) -> None:
         """The same if M is symbolic: the remaining rows are one tile that is computed in full, or single rows."""
@@ -241,14 +251,19 @@ class _Matmul:
         with self.b.when(values.simplifier(tiles * height < count)):
             body(values.nested(), values.simplifier(block.first + tiles * height), tiles * height, 1)
 
-    def tiles(self, values: Inliner, block: _Block, skipped: Expr, count: Dim, height: int, body: TileBody) -> None:
-        """``count`` tiles of ``height`` rows; the minimum only tells the simplifier that they end with the last row."""
+    def tiles(self, values: Inliner, block: _Block, count: Dim, height: int, body: TileBody) -> None:
+        """``count`` tiles of ``height`` rows of a block; the minimum only tells the simplifier that they end with the
+        last row. As a multiple of the height, the first row of a tile tells where its rows lie in an image."""
         with self.b.loop("tile", index(count)) as t:
             values.bind(t, count)
             inside = values.nested()
-            local = inside.simplifier(skipped + t * height)
-            start = inside.simplifier(minimum(block.first + local, index(self.m) - height))
-            body(inside, start, local, height)
+            number = inside.simplifier(block.first // height) + t
+            start = inside.simplifier(minimum(number, index(self.m) // height - 1) * height)
+            body(inside, start, inside.simplifier(t * height), height)
+
+    def last_tile(self, values: Inliner, block: _Block, skipped: Expr, height: int, body: TileBody) -> None:
+        """The tile of the last ``height`` rows, behind ``skipped`` rows of its block."""
+        body(values, values.simplifier(index(self.m) - height), skipped, height)
 
     def copied(
         self, values: Inliner, block: _Block, offsets: dict[Var, Expr], extents: Sequence[Dim]
@@ -269,7 +284,7 @@ class _Matmul:
             out = self.b.allocate("tile", self.accumulate, (height, block.columns))
             operands = self.operands(block, start, {})
             columns = (block.columns // self.lanes, self.lanes)
-            emit_dot_tile(self.b, values, height, columns, self.dots.whole, *operands, out, self.dots)
+            emit_dot_tile(self.b, values, height, columns, self.dots.loops, *operands, out, self.dots)
             if self.dots.depth % self.dots.group:
                 self.dot_tail(block, out, values, start, index(0), height)
             self.epilogue(values, block, out, start, self.rows_of(values, start, height))
@@ -297,7 +312,7 @@ class _Matmul:
         a, right = self.operands(block, start, {})
         columns = (block.columns // self.lanes, self.lanes)
         emit_dot_tile(
-            *(self.b, values, height, columns, 1, self.dots.tail(a), right, out, self.dots),
+            *(self.b, values, height, columns, (1,), self.dots.tail(a), right, out, self.dots),
             first=self.dots.whole,
             row=local,
             resume=True,
@@ -327,12 +342,13 @@ class _Matmul:
     ) -> None:
         """One k-block of the sum of a tile, added to ``out``."""
         if self.dots:
-            depth = -(-self.dots.whole // self.k_blocks)
-            groups = values.simplifier.dim(minimum(self.dots.whole - part * depth, depth))
+            outer, *inner = self.dots.loops_of(self.k_blocks)
+            depth = -(-outer // self.k_blocks)
+            loops = (values.simplifier.dim(minimum(outer - part * depth, depth)), *inner)
             columns = (block.columns // self.lanes, self.lanes)
             emit_dot_tile(
-                *(self.b, values, height, columns, groups, *self.operands(block, start, {}), out, self.dots),
-                first=values.simplifier.dim(part * depth),
+                *(self.b, values, height, columns, loops, *self.operands(block, start, {}), out, self.dots),
+                first=values.simplifier.dim(part * depth * math.prod(inner)),
                 row=local,
                 resume=True,
             )
@@ -419,6 +435,7 @@ def sizes_of(task: Task, c: Contraction) -> Sizes:
         one_sum=sum(e != 1 for e in extents) == 1,
         packed=packed_panels(task, c),
         in_place=has_rows(task, c),
+        run=row_run(c),
     )
 
 

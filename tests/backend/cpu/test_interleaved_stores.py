@@ -10,12 +10,15 @@ from taskmap.backend.cpu.codegen import generate
 from taskmap.backend.cpu.compile import compile_kernels
 from taskmap.backend.cpu.toolchain import find_toolchain
 from taskmap.backend.store.objects import KernelStore
+from taskmap.graph.ops.rearrange import constant_pad
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import ramp
 from taskmap.ir.lower.pipeline import lower
 from taskmap.ir.nodes import Buffer, Kernel
 from taskmap.ir.target import cpu_target
 from taskmap.ir.types import DType, bf16, f32, i8, i16, u8
+from taskmap.schedules import schedule
+from tests.schedules.graph_tasks import channels_last, fused, tensor
 from tests.schedules.running import Array, call_kernel
 
 TARGET = cpu_target("generic", 1)
@@ -84,3 +87,16 @@ def test_three_vectors_of_bytes_are_stored_apart() -> None:
 @pytest.mark.parametrize(("dtype", "second"), [(f32, 1), (bf16, 3)])
 def test_others_are_stored_apart(dtype: DType, second: int) -> None:
     assert "tm_store_pairs_" not in generate(lower(zipped(dtype, 4, second), target=TARGET), 16).text
+
+
+@pytest.mark.parametrize("isa", ["avx512", "avx2"])
+@pytest.mark.parametrize("channels", [4, 3])
+def test_the_channels_of_an_image_are_stored_together(isa: str, channels: int) -> None:
+    """Planes of bytes that become the channels of pixels: one store for the four of each vector of columns."""
+    planes = tensor(1, channels, 5, 40, dtype=u8)
+    pixels = constant_pad(planes, [1, 1, 1, 1, 0, 4 - channels], 7)
+    task = fused([pixels], None, {pixels: channels_last(1, 4, 7, 42)})
+    target = cpu_target(isa, 1)
+    text = generate(lower(schedule(task, target), target=target), target.vector_bytes).text
+    assert "tm_store_fours_u8" in text
+    assert "tm_store_strided" not in text

@@ -20,7 +20,9 @@ from taskmap.graph.ops.views import permute, reshape
 from taskmap.graph.passes.integer_sums import IntegerSums
 from taskmap.graph.reference import run
 from taskmap.ir.analysis.contraction import multiplies_bytes
+from taskmap.ir.nodes import Binary
 from taskmap.ir.types import DType, f32, i8, i32, i64, u8
+from taskmap.ir.visit import walk_exprs
 
 Array = NDArray[Any]
 
@@ -154,3 +156,31 @@ def test_a_graph_without_bytes_is_not_searched() -> None:
     x, w = given(((4, 8), f32), ((8, 4), f32))
     graph = Graph([x, w], [mm(x, w)])
     assert IntegerSums().run(graph) is graph
+
+
+def test_corrections_and_scales_of_constants_are_computed_once() -> None:
+    """The operator that ends a product multiplies once, by a scale of the column; what its sums lose is one tensor."""
+    x, w, scales = inputs = given(((6, 20), u8), ((20, 9), i8), ((9,), f32))
+    product = mm(dequantised(x, 3, 0.5), dequantised(w, None, scales))
+    graph = Graph([*inputs], [product], constant_inputs=frozenset([1, 2]))
+    made, integers = rewritten(graph)
+    assert integers
+    (out,) = made.outputs
+    assert out is not None
+    once = made.computed_once()
+    assert sum(n.op == "constant_part" for n in made.nodes()) == 2
+    assert {n.op for n in out.inputs} == {"integer_product", "constant_part"}
+    assert all(n in once for n in out.inputs if n.op == "constant_part")
+    assert [e.op for e in walk_exprs(definition(out).body) if isinstance(e, Binary)].count("mul") == 1
+    rng = np.random.default_rng()
+    arrays = [some(rng, u8, 6, 20), some(rng, i8, 20, 9), rng.uniform(0.1, 1, 9).astype(np.float32)]
+    want = (arrays[0].astype(np.float64) - 3) * 0.5 @ (arrays[1].astype(np.float64) * arrays[2])
+    check(graph, arrays, want)
+
+
+def test_scales_that_are_inputs_stay_where_they_are() -> None:
+    """Computed on every call, in the operator that ends the product."""
+    x, w, scales = inputs = given(((6, 20), u8), ((20, 9), i8), ((9,), f32))
+    made, integers = rewritten(Graph([*inputs], [mm(dequantised(x, 3, 0.5), dequantised(w, None, scales))]))
+    assert integers
+    assert not any(n.op == "constant_part" for n in made.nodes())

@@ -21,7 +21,14 @@ WIDTH = 16
 
 
 def width(
-    m: Dim, n: Dim, dtype: DType, *, channels: Dim = 0, factors: tuple[DType, DType] | None = None, terms: Dim = 0
+    m: Dim,
+    n: Dim,
+    dtype: DType,
+    *,
+    channels: Dim = 0,
+    factors: tuple[DType, DType] | None = None,
+    terms: Dim = 0,
+    run: int | None = None,
 ) -> int:
     """Panels of 16 columns, for any product."""
     return WIDTH

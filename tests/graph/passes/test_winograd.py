@@ -105,7 +105,14 @@ def test_a_choice_of_direct_convolution_is_kept_with_its_reason() -> None:
 
 def test_reasons_follow_the_node_through_packing() -> None:
     def width(
-        m: Dim, n: Dim, dtype: DType, *, channels: Dim = 0, factors: tuple[DType, DType] | None = None, terms: Dim = 0
+        m: Dim,
+        n: Dim,
+        dtype: DType,
+        *,
+        channels: Dim = 0,
+        factors: tuple[DType, DType] | None = None,
+        terms: Dim = 0,
+        run: int | None = None,
     ) -> int:
         return 16
 
