@@ -169,7 +169,7 @@ class Expressions(ExpressionWriter[str]):
             # The compiler would divide lane by lane, in every iteration of the loop.
             return f"(({c_type(e.dtype, e.lanes)}){{{', '.join(map(str, lanes))}}})"
         if (limit := _limit(e)) is not None:
-            return self._helper(limit.name, e, self.of(limit.x), self.of(limit.bound))
+            return self._limited(e, limit)
         a, b = self.of(e.a), self.of(e.b)
         if e.op in ("shl", "shr"):
             return self._shift(e, a, b)
@@ -228,8 +228,11 @@ class Expressions(ExpressionWriter[str]):
             cond, a, b = self.as_mask(e.cond, bits), self.as_mask(e.a, bits), self.as_mask(e.b, bits)
             return f"(({cond} & {a}) | (~{cond} & {b}))"
         if (limit := _limit(e)) is not None:
-            return self._helper(limit.name, e, self.of(limit.x), self.of(limit.bound))
+            return self._limited(e, limit)
         return self._helper("select", e, self.as_mask(e.cond, e.dtype.bits), self.of(e.a), self.of(e.b))
+
+    def _limited(self, e: ir.Binary | ir.Select, limit: _Limit) -> str:
+        return self._helper(limit.name, e, self.of(limit.x), self.of(limit.bound))
 
     def _cast(self, e: ir.Cast) -> str:
         source, dtype, lanes = e.a.dtype, e.dtype, e.lanes
@@ -351,11 +354,7 @@ def _step_of_quantisation(e: ir.Cast) -> tuple[str, ir.Expr] | None:
     inside, (low, high) = a.a, _BYTES[e.dtype]
     if not isinstance(inside, ir.Binary) or inside.op != "max":
         return None
-    return ("clamped", inside.a) if _is_number(inside.b, low) and _is_number(a.b, high) else None
-
-
-def _is_number(e: ir.Expr, value: int) -> bool:
-    return constant_value(e.a if isinstance(e, ir.Broadcast) else e) == value
+    return ("clamped", inside.a) if (_number(inside.b), _number(a.b)) == (low, high) else None
 
 
 def looked_up(e: ir.Load) -> ir.Expr | None:

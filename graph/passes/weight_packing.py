@@ -199,7 +199,8 @@ class PackWeights(GraphPass):
             return None
         grouped = factors if together > 1 else None
         rows, terms = (product([d for _, d in axes]) for axes in (c.m, c.k))
-        width = self.width(rows, c.n[0][1], node.dtype, factors=grouped, terms=terms, run=row_run(c))
+        run = None if grouped is None else row_run(c)
+        width = self.width(rows, c.n[0][1], node.dtype, factors=grouped, terms=terms, run=run)
         if not self._is_shared(c, read, factors):
             return None
         return position, PackOrder(axis, others, static_size(weight.shape[axis]) or 1, width, together, filled)
@@ -221,16 +222,7 @@ class PackWeights(GraphPass):
         return rows is None or rows >= (256 if together == 1 else 64) or (rows >= 8 and not contiguous)
 
 
-def _one_column(
-    m: Dim,
-    n: Dim,
-    dtype: DType,
-    *,
-    channels: Dim = 0,
-    factors: tuple[DType, DType] | None = None,
-    terms: Dim = 0,
-    run: int | None = None,
-) -> int:
+def _one_column(m: Dim, n: Dim, dtype: DType, **more: object) -> int:
     return 1
 
 

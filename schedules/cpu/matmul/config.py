@@ -39,7 +39,8 @@ class Sizes:
     ``k`` and ``batch`` are None if they are symbolic. ``one_sum``: the sum runs along one axis, so it can be split.
     ``packed`` is the width of the panels in which B is packed, None if it is not packed. ``grouped``: elements are
     groups of narrower ones, multiplied by dot products. ``in_place``: B is a tensor of f32 whose columns are
-    neighbours. ``run``: the rows of A that are equally spaced in memory before others follow; None if all are.
+    neighbours. ``run``: of groups, the rows of A that are equally spaced in memory before others follow; None if all
+    are.
     """
 
     m: Dim

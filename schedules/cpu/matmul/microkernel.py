@@ -88,7 +88,7 @@ def choose_tile(
 ) -> Tile:
     """The cheapest tile for extent × columns outputs; a symbolic extent counts as large. grouped: on dot products of
     neighbours, which take a register for the broadcast group of A. terms: those of the sum; 0 for a short panel. run:
-    the rows after which the next one is not as far from the last as that is from the one before; None if all are."""
+    with ``grouped``, the rows of A that are equally spaced in memory before others follow; None if all are."""
     rows = extent if isinstance(extent, int) else 1024
     cols = columns if isinstance(columns, int) else 1024
     fitting = [t for t in tiles(target) if not grouped or _fits_grouped(t, target)]
@@ -98,7 +98,7 @@ def choose_tile(
         broken = run is not None and t.rows % run != 0 and run % t.rows != 0
         return tile_cost(rows, cols, t, lanes, load) * (_BROKEN_RUN if broken else 1.0)
 
-    if run is not None and grouped:
+    if run is not None:
         fitting += _of_runs(run, rows, target)
     best = min(fitting, key=cost)
     if rows >= best.rows:
@@ -113,9 +113,9 @@ def _fits_grouped(t: Tile, target: CpuTarget) -> bool:
 
 def _of_runs(run: int, rows: int, target: CpuTarget) -> list[Tile]:
     """The tallest tile of each width that ends where a run of rows does, or that several tiles fill a run with."""
-    tall = {Tile(h, v): v for v in range(1, _WIDEST + 1) for h in range(1, rows + 1) if h % run == 0 or run % h == 0}
-    fitting = [t for t in tall if _fits_grouped(t, target)]
-    return [max((t for t in fitting if t.vectors == v), key=lambda t: t.rows) for v in {t.vectors for t in fitting}]
+    heights = [h for h in range(min(rows, target.vector_registers), 0, -1) if h % run == 0 or run % h == 0]
+    tall = ((Tile(h, v) for h in heights) for v in range(1, _WIDEST + 1))
+    return [t for t in (next((t for t in each if _fits_grouped(t, target)), None) for each in tall) if t is not None]
 
 
 def load_cost(target: CpuTarget, terms: Dim) -> float:

@@ -435,7 +435,6 @@ def sizes_of(task: Task, c: Contraction) -> Sizes:
         one_sum=sum(e != 1 for e in extents) == 1,
         packed=packed_panels(task, c),
         in_place=has_rows(task, c),
-        run=row_run(c),
     )
 
 
@@ -451,7 +450,7 @@ def schedule_matmul(task: Task, target: CpuTarget, config: MatmulConfig | None =
     require_count(task, task.outputs, stage.shape)
     sizes, dots = sizes_of(task, c), find_dots(task, c, target)
     if dots is not None:  # a product of groups: as large in memory, and as long, as one of f32
-        c, sizes = dots.contraction, replace(sizes, k=max(dots.whole, 1), grouped=True)
+        c, sizes = dots.contraction, replace(sizes, k=max(dots.whole, 1), grouped=True, run=row_run(c))
     if config is None:
         config = default(sizes, target)
     elif reason := validity(config, sizes, target):

@@ -20,16 +20,7 @@ from taskmap.schedules import copies_columns, packed_filled, packed_together
 WIDTH = 16
 
 
-def width(
-    m: Dim,
-    n: Dim,
-    dtype: DType,
-    *,
-    channels: Dim = 0,
-    factors: tuple[DType, DType] | None = None,
-    terms: Dim = 0,
-    run: int | None = None,
-) -> int:
+def width(m: Dim, n: Dim, dtype: DType, **more: object) -> int:
     """Panels of 16 columns, for any product."""
     return WIDTH
 
