@@ -60,7 +60,7 @@ def _visit(node: Node, constant: set[Node]) -> Node:
     made = _convolution(node) if "dilation" in node.attrs else _matmul(node)
     if made is None:
         return node
-    constant.update(n for n in made.inputs if n.op == "byte_sums" and all(x in constant for x in n.inputs))
+    constant.update(n for n in made.inputs if n.is_compute and n.inputs and constant.issuperset(n.inputs))
     return replace(with_constant_parts(made, constant), strides=node.strides, origin=node.origin)
 
 
