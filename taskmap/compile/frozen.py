@@ -29,7 +29,8 @@ _VERSION = attrgetter("_version")
 
 @dataclass(frozen=True, slots=True)
 class _Watched(Prepared):
-    """The results of a preparation and their inputs: address and version of each watched argument, and a memory watch.
+    """The results of a preparation and their inputs: the address of each watched argument, and a watch of their memory
+    or, where memory is not watched, their versions.
 
     ready: an event that streams other than the preparing one wait for; None off GPUs. ``sources`` share the
     arguments' storages, so that no other tensor can get the same address meanwhile.
@@ -45,11 +46,11 @@ class _Watched(Prepared):
 class FrozenGraph(PreparedGraph):
     """A compiled graph with a prepare program, called as AOTAutograd calls it; see CompiledGraph.
 
-    ``watched``: positions of the arguments that the prepare program reads. Every call compares their addresses and
-    version counters with those at the last preparation: an in-place update, load_state_dict or a new
-    ``.data`` is noticed. Writes that change no version (into ``.data``, or by others that share the memory) are found
-    by watching the memory. ``written`` is the address of that function (see backend/program/watch.py), or None if
-    memory is not watched.
+    ``watched``: positions of the arguments that the prepare program reads. Every call compares their addresses with
+    those at the last preparation, which finds another parameter and a new ``.data``, and looks for writes to their
+    memory, by whatever way. ``written`` is the address of the function that does so (see backend/program/watch.py), or
+    None if memory is not watched: then version counters are compared, which in-place operators and load_state_dict
+    change.
     """
 
     main: CompiledGraph
@@ -83,10 +84,12 @@ class FrozenGraph(PreparedGraph):
                 return prepared  # another thread has done it meanwhile
             refuse_capture(self.main.device, "its constants are computed")
             self._prepared = None  # free the stale results before their successors are made
-            addresses, versions = self._marks(args)
+            watched: tuple[torch.Tensor, ...] = self._pick(args)
+            addresses = tuple(map(_ADDRESS, watched))
             # Taken before the values are computed, so that the next call notices a write in between.
             written = self._written
             memory = None if written is None else watch([_memory(args[i]) for i in self.watched], written)
+            versions = tuple(map(_VERSION, watched)) if memory is None else ()
             self._say(memory)
             values, table = self._computed(args)
             sources = tuple(args[i].detach() for i in self.watched)
@@ -106,15 +109,14 @@ class FrozenGraph(PreparedGraph):
             memory.hashed >> 20,
         )
 
-    def _marks(self, args: list[Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Addresses and version counters of the watched arguments. Without a Python loop: this runs at every call."""
-        watched: tuple[torch.Tensor, ...] = self._pick(args)
-        return tuple(map(_ADDRESS, watched)), tuple(map(_VERSION, watched))
-
     def _changed(self, prepared: _Watched, args: list[Any]) -> bool:
-        if self._marks(args) != (prepared.addresses, prepared.versions):
+        """Without a Python loop: this runs at every call, on tensors that have left the caches since the last one."""
+        watched: tuple[torch.Tensor, ...] = self._pick(args)
+        if tuple(map(_ADDRESS, watched)) != prepared.addresses:
             return True
-        return prepared.memory is not None and bool(prepared.memory.written())
+        if prepared.memory is not None:
+            return bool(prepared.memory.written())
+        return tuple(map(_VERSION, watched)) != prepared.versions
 
 
 def _on_gpu(device: torch.device) -> bool:
