@@ -201,6 +201,21 @@ def test_a_constant_in_f32_of_a_kernel_in_f64_is_pytorchs_own(monkeypatch: pytes
     assert check(program, "cpu").kind == "value"
 
 
+def test_a_layout_that_only_a_traced_graph_foretells_is_pytorchs_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a graph is traced, an expanded axis of size 1 keeps a stride that eager sets to 0, and strides are ordered
+    by it. Inductor returns this layout, too."""
+    one = Input("x0", "numbers(1, (3, c, c, 1, ), torch.float32).movedim(-1, 0)")
+    lines = ("v0 = x0.expand(3, 1, 3, -1, -1, -1).swapaxes(0, -2)", "v1 = torch.where(x0 > 0, v0, 0)")
+    program = Program(7, (one,), lines, ("v1",), ((1, 1, 3),))
+    assert check(program, "cpu").kind in ("right", "PyTorch's own")
+
+    def contiguous(x: Tensor) -> tuple[Tensor, ...]:
+        return (torch.where(x > 0, x.expand(3, 1, 3, -1, -1, -1).swapaxes(0, -2), 0).mT.contiguous().mT,)
+
+    monkeypatch.setattr(checking, "_taskmap", lambda f, p, t: contiguous)
+    assert check(program, "cpu").kind == "layout"
+
+
 def test_attention_of_a_nan_is_judged_by_the_formula(monkeypatch: pytest.MonkeyPatch) -> None:
     one = Input("x0", "numbers(1, (1, 1, 3, 4, ), torch.float32).index_fill_(2, torch.tensor([1]), torch.nan)")
     line = "v0 = F.scaled_dot_product_attention(x0, x0.nan_to_num(), x0.nan_to_num())"

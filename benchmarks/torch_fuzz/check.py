@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch._aot_autograd.utils import make_boxed_func
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
@@ -130,17 +133,48 @@ def _foretold(program: Program, sizes: tuple[int, int, int], found: list[Differe
     """The differences of layout that PyTorch's fake tensors have too, from which a compiler knows strides."""
     if not any(d.kind == "layout" for d in found):
         return []
+    values = dict(got.named())
+    foretold: list[Difference] = []
+    for witness in (_run_on_fakes, _traced):
+        try:
+            fake = dict(witness(program, sizes).named())
+        except Exception:  # a decision that depends on values
+            continue
+        known = [d for d in found if d.kind == "layout" and d.name in fake and d not in foretold]
+        foretold += [d for d in known if fake[d.name].stride() == values[d.name].stride()]
+    return foretold
+
+
+def _run_on_fakes(program: Program, sizes: tuple[int, int, int]) -> Run:
+    """The program on fake tensors."""
     make, function = program.functions()
     mode = FakeTensorMode(shape_env=ShapeEnv())  # which names the sizes that depend on values
     inputs = [mode.from_tensor(x, static_shapes=True) for x in make(*sizes)]
-    try:
-        with mode:
-            fake = dict(call(function, inputs, False).named())
-    except Exception:  # a decision that depends on values
-        return []
-    values = dict(got.named())
-    known = [d for d in found if d.kind == "layout" and d.name in fake]
-    return [d for d in known if fake[d.name].stride() == values[d.name].stride()]
+    with mode:
+        return call(function, inputs, False)
+
+
+def _traced(program: Program, sizes: tuple[int, int, int]) -> Run:
+    """The program by a backend that computes nothing: zeros with the strides that AOTAutograd's graph says.
+
+    They can differ from those of fake tensors outside of it, where an axis of size 1 decides the order.
+    """
+    torch._dynamo.reset()
+    make, function = program.functions()
+    backend = aot_autograd(fw_compiler=_zeros)
+    compiled = torch.compile(function, backend=backend, dynamic=False)
+    return call(compiled, make(*sizes), False)
+
+
+def _zeros(graph: torch.fx.GraphModule, inputs: list[Any]) -> Any:
+    results: Any = graph.graph.output_node().args[0]
+    metas = [n.meta["val"] if isinstance(n, torch.fx.Node) else n for n in results]
+
+    def run(*_: Any) -> list[Any]:
+        return [torch.empty_strided(m.shape, m.stride(), dtype=m.dtype).zero_() if isinstance(m, Tensor) else m
+                for m in metas]  # fmt: skip
+
+    return make_boxed_func(run)
 
 
 def _told(error: Exception) -> str:
