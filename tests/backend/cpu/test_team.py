@@ -27,10 +27,11 @@ LOOPS = KernelSource(
     f"""\
 extern int gettid(void);
 extern int usleep(unsigned);
-struct loops {{ int *count; i64 *by; i64 extent, repeat; int leader, slow, meet, nested, here; }};
+struct loops {{ int *count; i64 *by; i64 extent, repeat; int leader, work, slow, meet, nested, here; }};
 static void range(const void *data, i64 first, i64 end) {{
   struct loops *s = *(struct loops *const *)data;
   const int me = gettid();
+  if (s->work) usleep(s->work);
   if (me != s->leader && s->slow) usleep(s->slow);
   if (s->meet) {{
     __atomic_fetch_add(&s->here, 1, 5);
@@ -50,8 +51,8 @@ static void body(void *at) {{
   struct loops *s = at;
   for (i64 r = 0; r < s->repeat; r++) {PARALLEL}(range, &s, s->extent);
 }}
-void loops(int threads, int *count, i64 *by, i64 extent, i64 repeat, int slow, int meet, int nested) {{
-  struct loops s = {{count, by, extent, repeat, gettid(), slow, meet, nested, 0}};
+void loops(int threads, int *count, i64 *by, i64 extent, i64 repeat, int work, int slow, int meet, int nested) {{
+  struct loops s = {{count, by, extent, repeat, gettid(), work, slow, meet, nested, 0}};
   {TEAM}(body, &s, threads);
 }}
 """,
@@ -60,18 +61,19 @@ void loops(int threads, int *count, i64 *by, i64 extent, i64 repeat, int slow, i
 
 
 def loops(
-    threads: int, extent: int, repeat: int = 1, *, slow: int = 0, meet: int = 0, nested: bool = False
+    threads: int, extent: int, repeat: int = 1, *, work: int = 0, slow: int = 0, meet: int = 0, nested: bool = False
 ) -> tuple[list[int], tuple[int, int]]:
     """The number of runs of each iteration, and the numbers of iterations that the calling thread and the others ran.
 
-    slow: microseconds that the others take for each range; meet: the number of ranges that wait for each other.
+    work: microseconds that each range takes; slow: that it takes the others beyond these; meet: the number of ranges
+    that wait for each other.
     """
     address = compile_kernels([LOOPS], find_toolchain(), KernelStore(), Counters())["loops"]
     counts = np.zeros(extent * (1 + extent) if nested else extent, np.int32)
     by = np.zeros(2, np.int64)
     number, place, size = ctypes.c_int, ctypes.c_void_p, ctypes.c_longlong
-    function = ctypes.CFUNCTYPE(None, number, place, place, size, size, number, number, number)(address)
-    function(threads, counts.ctypes.data, by.ctypes.data, extent, repeat, slow, meet, nested)
+    function = ctypes.CFUNCTYPE(None, number, place, place, size, size, number, number, number, number)(address)
+    function(threads, counts.ctypes.data, by.ctypes.data, extent, repeat, work, slow, meet, nested)
     return counts.tolist(), (int(by[0]), int(by[1]))
 
 
@@ -109,6 +111,30 @@ def test_a_leader_does_without_threads_that_do_not_run() -> None:
     assert others < mine / 100
     _, (mine, others) = loops(2, 64, 1000, slow=2000)
     assert others < mine / 100
+
+
+@pytest.mark.skipif(CPUS < 2, reason="one processor")
+def test_a_loss_counts_against_what_was_gained_before() -> None:
+    """Runs that halved 8 ms of work pay for one that waits 5 ms for another thread. With nothing gained, the leader is
+    alone after it."""
+    helped: list[int] = []
+
+    def gains_first() -> None:
+        for _ in range(8):
+            loops(2, 8, work=1000)
+        loops(2, 8, work=200, slow=5000)
+        helped.append(loops(2, 8, work=1000)[1][1])
+
+    def loses_first() -> None:
+        loops(2, 8, work=200, slow=5000)
+        helped.append(loops(2, 8, work=200)[1][1])
+
+    for leader in (gains_first, loses_first):  # an account is a thread's
+        thread = threading.Thread(target=leader)
+        thread.start()
+        thread.join()
+    assert helped[0] > 0
+    assert helped[1] == 0
 
 
 def test_threads_call_at_once() -> None:
