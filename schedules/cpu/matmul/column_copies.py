@@ -5,30 +5,62 @@
 In place, neighbouring rows of a panel lie a row of B apart. A panel of less than two cache lines fetches parts of lines
 that the next panel reads, and strides that are multiples of a large power of two leave most of the sets of a cache
 unused, so that each tile waits for the panel anew.
+
+Columns that lie apart, as in A·Bᵀ with B in memory by rows, are collected element by element: once for the copy, and
+not by each tile. A vector of columns is copied for all terms before the next, so its cache lines are read but once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import Enum
 
 from taskmap.ir.analysis.contraction import Contraction
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import index
-from taskmap.ir.nodes import Buffer, Dim, Expr, Load
+from taskmap.ir.nodes import Buffer, Dim, Expr, Load, Reduce
 from taskmap.ir.task import Task
 from taskmap.ir.types import f32
+from taskmap.ir.visit import walk_exprs
+from taskmap.schedules.common.access import accesses
 from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.common.loops import each_column
 from taskmap.schedules.cpu.matmul.summed_loops import Element
 
 
-def has_rows(task: Task, c: Contraction) -> bool:
-    """True if B is a tensor of f32 in memory, whose columns are neighbours."""
-    if not isinstance(c.b, Load) or c.b.buffer.dtype != f32 or c.b.buffer in task.producers or len(c.n) != 1:
-        return False
-    buffer, column = c.b.buffer, c.n[0][0]
-    neighbours = buffer.strides is None or buffer.strides[-1] == 1
-    return neighbours and c.b.indices[-1] == column and column not in c.b.indices[:-1]
+class Columns(Enum):
+    """The columns of B in memory: those of a tensor of f32 are neighbours, or what B is computed from lies apart."""
+
+    NEIGHBOURS = "neighbours"
+    APART = "apart"
+
+
+def columns_of(task: Task, c: Contraction) -> Columns | None:
+    """How the columns of B lie in memory; None if neither is known."""
+    if len(c.n) != 1 or c.b.dtype != f32:
+        return None
+    column = c.n[0][0]
+    if isinstance(c.b, Load) and c.b.buffer not in task.producers:
+        buffer = c.b.buffer
+        neighbours = buffer.strides is None or buffer.strides[-1] == 1
+        if neighbours and c.b.indices[-1] == column and column not in c.b.indices[:-1]:
+            return Columns.NEIGHBOURS
+    if _sums(task, c.b):
+        return None
+    axes = (c.n[0], *c.batch, *c.k)
+
+    def b(values: Inliner) -> None:
+        values.builder.let("b", values.expand(c.b, {}))
+
+    read = accesses(task, [v for v, _ in axes], [d for _, d in axes], (), b)
+    return Columns.APART if any(r.step(0) not in (0, 1) for r in read) else None
+
+
+def _sums(task: Task, e: Expr) -> bool:
+    """True if a reduction is part of what ``e`` computes."""
+    parts = list(walk_exprs(e))
+    stages = [task.producers[p.buffer] for p in parts if isinstance(p, Load) and p.buffer in task.producers]
+    return any(isinstance(p, Reduce) for p in parts) or any(_sums(task, stage.body) for stage in stages)
 
 
 def copy_columns(
@@ -38,19 +70,31 @@ def copy_columns(
     groups: Sequence[tuple[int, int]],
     k: Sequence[Dim],
     most: Sequence[int],
+    apart: bool,
 ) -> Element:
     """Copies the columns of B that ``right`` reads, for summed indices below ``k``, and returns what reads the copy.
 
     groups: the columns as groups of vectors. most: extents of the copy, at least those of ``k``, of which one is not 1.
+    apart: the columns lie apart in memory.
     """
     (position,) = (d for d, n in enumerate(most) if n != 1) if max(most) > 1 else (0,)
     columns = sum(count * width for count, width in groups)
     copy: Buffer = b.allocate("columns", f32, (most[position], columns))
-    with b.loop("term", index(k[position])) as term:
-        values.bind(term, most[position])
+
+    def put(term: Expr, column: Expr, inside: Inliner) -> None:
         at = [term if d == position else index(0) for d in range(len(most))]
+        b.store(copy, (term, column), right(at, column, inside))
+
+    if apart:
         for column, inside in each_column(b, values, groups):
-            b.store(copy, (term, column), right(at, column, inside))
+            with b.loop("term", index(k[position])) as term:
+                inside.bind(term, most[position])
+                put(term, column, inside)
+    else:
+        with b.loop("term", index(k[position])) as term:
+            values.bind(term, most[position])
+            for column, inside in each_column(b, values, groups):
+                put(term, column, inside)
 
     def element(where: Sequence[Expr], column: Expr, inside: Inliner) -> Expr:
         return copy[where[position], column]

@@ -39,8 +39,8 @@ class Sizes:
     ``k`` and ``batch`` are None if they are symbolic. ``one_sum``: the sum runs along one axis, so it can be split.
     ``packed`` is the width of the panels in which B is packed, None if it is not packed. ``grouped``: elements are
     groups of narrower ones, multiplied by dot products. ``in_place``: B is a tensor of f32 whose columns are
-    neighbours. ``run``: of groups, the rows of A that are equally spaced in memory before others follow; None if all
-    are.
+    neighbours; ``apart``: it is computed from what lies apart along the columns. ``run``: of groups, the rows of A that
+    are equally spaced in memory before others follow; None if all are.
     """
 
     m: Dim
@@ -52,6 +52,7 @@ class Sizes:
     packed: int | None = None
     grouped: bool = False
     in_place: bool = False
+    apart: bool = False
     run: int | None = None
 
     @property
@@ -145,13 +146,17 @@ def default(sizes: Sizes, target: CpuTarget) -> MatmulConfig:
 
 
 def copies_panels(config: MatmulConfig, sizes: Sizes, target: CpuTarget) -> bool:
-    """True if each panel of B is copied before it is multiplied (``column_copies``): it is one of several, read in
-    place by enough tiles, its rows are shorter than two cache lines, and together are more than the first-level cache
-    holds."""
+    """True if each panel of B is copied before it is multiplied (``column_copies``): its columns lie apart, and several
+    tiles read it; or it is one of several, read in place by enough tiles, its rows are shorter than two cache lines,
+    and together are more than the first-level cache holds."""
     m, n, k = static_size(sizes.m), static_size(sizes.n), sizes.k
-    if not sizes.in_place or m is None or n is None or k is None or not sizes.can_cut or sizes.packed is not None:
+    if m is None or n is None or k is None or not sizes.can_cut or sizes.packed is not None:
         return False
     width = config.width(target.lanes(sizes.bytes)) * sizes.bytes
+    if sizes.apart:
+        return min(m, config.rows) > config.tile.rows and -(-k // config.k_blocks) * width <= target.l2
+    if not sizes.in_place:
+        return False
     if width >= 2 * _LINE or n * sizes.bytes < 2 * width or min(m, config.rows) < _FEWEST_TILES * config.tile.rows:
         return False
     depth = -(-k // config.k_blocks)

@@ -30,7 +30,7 @@ from taskmap.schedules.common.epilogue import Epilogue
 from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.common.matmul_form import anchor_of, packed_panels
 from taskmap.schedules.cpu.matmul.ahead import Ahead, LaterTerms, NextPanel, stored_bytes, stored_weights
-from taskmap.schedules.cpu.matmul.column_copies import copy_columns, has_rows
+from taskmap.schedules.cpu.matmul.column_copies import Columns, columns_of, copy_columns
 from taskmap.schedules.cpu.matmul.config import (
     MatmulConfig,
     Sizes,
@@ -274,7 +274,7 @@ class _Matmul:
             return None
         whole = [-(-(static_size(d) or 1) // self.k_blocks) for _, d in self.k_order()]
         _, right = self.operands(block, block.first, offsets)
-        return copy_columns(self.b, values.nested(), right, block.vectors, extents, whole)
+        return copy_columns(self.b, values.nested(), right, block.vectors, extents, whole, self.sizes.apart)
 
     def whole_tile(
         self, block: _Block, copied: Element | None, values: Inliner, start: Expr, local: Expr, height: int
@@ -425,7 +425,7 @@ def position_on(axes: Sequence[tuple[Var, Dim]], flat: Expr) -> dict[Var, Expr]:
 
 def sizes_of(task: Task, c: Contraction) -> Sizes:
     """The sizes of a product, as configurations need them."""
-    extents = [static_size(d) for _, d in c.k]
+    extents, columns = [static_size(d) for _, d in c.k], columns_of(task, c)
     return Sizes(
         m=product([d for _, d in c.m]),
         n=product([d for _, d in c.n]),
@@ -434,7 +434,8 @@ def sizes_of(task: Task, c: Contraction) -> Sizes:
         bytes=compute_type(c.reduce.dtype).bytes,
         one_sum=sum(e != 1 for e in extents) == 1,
         packed=packed_panels(task, c),
-        in_place=has_rows(task, c),
+        in_place=columns is Columns.NEIGHBOURS,
+        apart=columns is Columns.APART,
     )
 
 

@@ -58,13 +58,13 @@ def elements_read(body: Body, of: Buffer, at: dict[Var, Expr]) -> int:
     return count
 
 
+@pytest.mark.parametrize("b", ["n", "k"])
 @pytest.mark.parametrize("sizes", [(64, 72, 20), (64, 64, 24), (60, 80, 192), (61, 48, 30)])
-def test_each_element_of_b_is_read_once(sizes: tuple[int, int, int]) -> None:
+def test_each_element_of_b_is_read_once(sizes: tuple[int, int, int], b: str) -> None:
     m, n, k = sizes
-    kernel = schedule(product(m, n, k).task(), SMALL)
-    b = kernel.buffers[1]
+    kernel = schedule(product(m, n, k, b).task(), SMALL)
     assert copies(kernel)
-    assert elements_read(kernel.body, b, {}) == n * k
+    assert elements_read(kernel.body, kernel.buffers[1], {}) == n * k
 
 
 def test_rows_of_one_block_are_cut_along_the_sum() -> None:
@@ -75,11 +75,12 @@ def test_rows_of_one_block_are_cut_along_the_sum() -> None:
     assert "k_blocks=1)" in schedule(product(40, 72, 16).task(), SMALL).note
 
 
+@pytest.mark.parametrize("order", ["n", "k"])
 @pytest.mark.parametrize("parts", [1, 3])
 @pytest.mark.parametrize("sizes", [(33, 53, 11), (41, 64, 13)])
-def test_products_of_copies_are_right(sizes: tuple[int, int, int], parts: int) -> None:
+def test_products_of_copies_are_right(sizes: tuple[int, int, int], parts: int, order: str) -> None:
     m, n, k = sizes
-    problem, chance = product(m, n, k), np.random.default_rng(0)
+    problem, chance = product(m, n, k, order), np.random.default_rng(0)
     kernel = schedule(problem.task(), SMALL, MatmulConfig(Tile(4, 3), -(-m // 4) * 4, parts))
     assert copies(kernel)
     a, b = (chance.standard_normal(s).astype(np.float32) for s in ((1, m, k), (1, k, n)))
@@ -95,9 +96,16 @@ def test_panels_that_are_read_in_place_as_fast_are_not_copied() -> None:
     assert not copied(product(16, 72, 12))  # four tiles of rows
     assert not copied(product(64, 72, 6))  # in the first-level cache
     assert not copied(product(64, 24, 12))  # one panel: its rows are neighbours
-    assert not copied(product(64, 72, 12, "k"))
     assert not copied(product(64, 72, 12, "packed24"))
     assert not copied(product(64, 72, 12, dtype=bf16))
     assert not copied(product(64, 72, 12, free=("k",)))
     assert not copied(product(64, 72, 12, free=("m",)))
     assert not copied(product(128, 96, 12), cpu_target("avx512", 1, l1=1 << 10, l2=32 << 10))
+
+
+def test_columns_that_lie_apart_are_copied_for_more_than_one_tile() -> None:
+    assert copies(schedule(product(64, 24, 6, "k").task(), SMALL))  # one panel, in the first-level cache
+    assert copies(schedule(product(64, 72, 12, "k", dtype=bf16).task(), SMALL))
+    for m in (1, 3, 5, 8, 13):
+        problem = product(m, 72, 12, "k")
+        assert copies(schedule(problem.task(), SMALL)) == (m > default(problem.sizes, SMALL).tile.rows)
