@@ -36,7 +36,7 @@ class Columns(Enum):
 
 
 def columns_of(task: Task, c: Contraction) -> Columns | None:
-    """How the columns of B lie in memory; None if neither is known."""
+    """The place of the columns of B in memory; None if it is neither."""
     if len(c.n) != 1 or c.b.dtype != f32:
         return None
     column = c.n[0][0]
