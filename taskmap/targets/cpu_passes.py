@@ -18,6 +18,7 @@ from taskmap.ir.target import CpuTarget
 from taskmap.schedules import (
     choose_form,
     copies_columns,
+    multiplies_pairs,
     packed_filled,
     packed_together,
     packed_width,
@@ -38,7 +39,7 @@ def cpu_passes(target: CpuTarget, *, winograd: bool = True, pack: bool = True) -
     """
     fused = "fma" in target.features
     quotients = (MultiplyByReciprocals(),) if fused else ()
-    narrow = NarrowWeights(partial(widened_width, target=target), fused)
+    narrow = NarrowWeights(partial(widened_width, target=target), fused, multiplies_pairs(target))
     first = (*quotients, TabulateBytes(), IntegerSums(), narrow, GroupQueries(target.cores))
     if not pack:
         return first

@@ -7,6 +7,7 @@
     summed_loops  loops over the axes of a sum
     term_loops    loops over a sum in which the addresses of A grow by the same steps
     dot_tile      the same on dot products of neighbours, for bf16
+    code_tile     the same on weights with codes of four bits, looked up as bf16
     amx_tile      the microkernel on tile registers, for bf16 and bytes
     amx_operands  the operands of its products, and where their tiles lie
     amx_copies    copies of operands as tiles
