@@ -29,7 +29,7 @@ from taskmap.schedules.common.access import require_count
 from taskmap.schedules.common.epilogue import Epilogue
 from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.common.matmul_form import anchor_of, packed_panels
-from taskmap.schedules.cpu.matmul.ahead import Ahead, LaterTerms, NextPanel, stored_bytes, stored_weights
+from taskmap.schedules.cpu.matmul.ahead import Ahead, NextPanel, stored_weights
 from taskmap.schedules.cpu.matmul.code_tile import CodedContraction, CodeOperands, emit_code_tile, find_coded
 from taskmap.schedules.cpu.matmul.column_copies import copy_columns, has_rows
 from taskmap.schedules.cpu.matmul.config import (
@@ -114,7 +114,6 @@ class _Matmul:
     config: MatmulConfig
     dots: GroupedContraction | None = None
     stored: Buffer | None = None
-    narrow: LaterTerms | None = None
     copies: bool = False
     coded: CodedContraction | None = None
     b: Builder = field(default_factory=Builder)
@@ -408,12 +407,9 @@ class _Matmul:
     def ahead(
         self, values: Inliner, block: _Block, local: Expr, height: int, k: Sequence[Dim], first: Expr | int
     ) -> Ahead | None:
-        """The packed columns after those that a block multiplies with from term ``first`` of the sum on; for one tile
-        of rows and bytes the terms after those that a step reads."""
+        """The packed columns after those that a block multiplies with from term ``first`` of the sum on."""
         rows = min(static_size(self.m) or block.size, block.size)
         panel = values.simplifier(block.column // self.width)
-        if self.narrow is not None and rows <= self.tile.rows:
-            return self.narrow.lines(panel, index(first), k)
         if self.stored is None or height * block.columns < _FEWEST * self.lanes:
             return None
         steps, width = static_size(product(list(k))), self.width
@@ -478,8 +474,6 @@ def schedule_matmul(task: Task, target: CpuTarget, config: MatmulConfig | None =
         config = default(sizes, target)
     elif reason := validity(config, sizes, target):
         raise ScheduleError(f"{task.name!r} cannot be computed with {config}", why=f"{reason}.")
-    plain = dots is None and coded is None
-    stored = stored_weights(c.b, sizes.packed) if plain else None
-    narrow = stored_bytes(c.b, sizes.packed, sizes.k) if plain and c.reduce.dtype.is_float else None
+    stored = stored_weights(c.b, sizes.packed) if dots is None and coded is None else None
     copies = dots is None and copies_panels(config, sizes, target)
-    return _Matmul(task, stage, c, target, sizes, config, dots, stored, narrow, copies, coded).kernel()
+    return _Matmul(task, stage, c, target, sizes, config, dots, stored, copies, coded).kernel()
