@@ -1,8 +1,8 @@
 """The microkernel on codes of four bits: weights affine in a code, with a scale and an offset for each group of terms.
 
     for each group g:
-        for eight terms:   words = two of each column;   for p in 4:   dots += a[2p, 2p + 1] · look_up(words >> 4 p)
-                                                                      sums += a[2p, 2p + 1] · 1
+        for eight terms:   for p in 4:   dots += a[2p, 2p + 1] · look_up(words >> 4 p)       two words of each column
+                                         sums += a[2p, 2p + 1] · 1
         out[i, j] += scale[g, j] · dots[i, j] + offset[g, j] · sums[i]
 
 Codes are exact in bf16, and so are their products with a: nothing is rounded but the sums, in f32. A vector of words is
@@ -83,8 +83,7 @@ def emit_code_tile(
         with b.loop("step", coded.terms // TERMS) as s:
             step = inside.nested()
             step.bind(s, coded.terms // TERMS)
-            for pair in range(TERMS // _PAIR):
-                sums.multiply(step, operands, s * TERMS + _PAIR * pair, (g,) if grouped else ())
+            sums.multiply(step, operands, s * TERMS, (g,) if grouped else ())
         first = (*((g,) if grouped else ()), index(0))
         for j in range(vectors):
             with b.loop("lane", lanes, LoopKind.VECTOR) as lane:
@@ -124,29 +123,34 @@ class _Sums:
         return self._rows[i, lane]
 
     def multiply(self, values: Inliner, operands: CodeOperands, term: Expr, group: Sequence[Expr]) -> None:
-        """Adds the products of two terms from ``term`` on."""
-        b, lanes = self.b, self.lanes
-        left = b.allocate("a", bf16, (self.rows, _PAIR), Scope.REGISTER)
-        for i in range(self.rows):
-            with b.loop("lane", _PAIR, LoopKind.VECTOR) as lane:
-                step = values.nested()
-                step.bind(lane, _PAIR)
-                b.store(left, (i, lane), cast(operands.a((*group, term + lane), index(i), step), bf16))
-        right = b.allocate("b", bf16, (_PAIR * lanes,), Scope.REGISTER)
-        for j in range(self.vectors):
-            with b.loop("lane", _PAIR * lanes, LoopKind.VECTOR) as lane:
-                step = values.nested()
-                step.bind(lane, _PAIR * lanes)
-                code = operands.code((*group, term + lane % _PAIR), lane // _PAIR + j * lanes, step)
-                b.store(right, (lane,), code)
+        """Adds the products of eight terms from ``term`` on. The pairs of a vector of words follow one another: words
+        are then loaded in the order of their addresses, in which a processor fetches them ahead."""
+        b, lanes, pairs = self.b, self.lanes, range(TERMS // _PAIR)
+        left = [b.allocate("a", bf16, (self.rows, _PAIR), Scope.REGISTER) for _ in pairs]
+        for pair in pairs:
             for i in range(self.rows):
-                self._add(self.dots, i, ramp(j * lanes, 1, lanes), left, right)
+                with b.loop("lane", _PAIR, LoopKind.VECTOR) as lane:
+                    step = values.nested()
+                    step.bind(lane, _PAIR)
+                    at = (*group, term + _PAIR * pair + lane)
+                    b.store(left[pair], (i, lane), cast(operands.a(at, index(i), step), bf16))
+        for j in range(self.vectors):
+            for pair in pairs:
+                right = b.allocate("b", bf16, (_PAIR * lanes,), Scope.REGISTER)
+                with b.loop("lane", _PAIR * lanes, LoopKind.VECTOR) as lane:
+                    step = values.nested()
+                    step.bind(lane, _PAIR * lanes)
+                    at = (*group, term + _PAIR * pair + lane % _PAIR)
+                    b.store(right, (lane,), operands.code(at, lane // _PAIR + j * lanes, step))
+                for i in range(self.rows):
+                    self._add(self.dots, i, ramp(j * lanes, 1, lanes), left[pair], right)
         if self._rows is not None:
             ones = b.allocate("ones", bf16, (_PAIR * lanes,), Scope.REGISTER)
             with b.loop("lane", _PAIR * lanes, LoopKind.VECTOR) as lane:
                 b.store(ones, (lane,), const(1, bf16))
-            for i in range(self.rows):
-                self._add(self._rows, i, ramp(0, 1, lanes), left, ones)
+            for pair in pairs:
+                for i in range(self.rows):
+                    self._add(self._rows, i, ramp(0, 1, lanes), left[pair], ones)
 
     def _add(self, to: Buffer, i: int, at: Expr, left: Buffer, right: Buffer) -> None:
         args = (to[i, at], left[i, ramp(0, 1, _PAIR)], right[ramp(0, 1, _PAIR * self.lanes)])
