@@ -13,7 +13,7 @@ from taskmap.ir.nodes import Binary, Broadcast, Buffer, Call, Cast, Expr, Load, 
 from taskmap.ir.types import bf16, f32, i8, i16, u8
 from taskmap.ir.visit import walk_exprs
 
-__all__ = ["BITS", "TERMS", "Affine", "affine", "code_of", "find_code", "integers", "is_code"]
+__all__ = ["BITS", "TERMS", "AffineForm", "affine", "code_of", "find_code", "integers", "is_code"]
 
 BITS = 4
 """Bits of a code."""
@@ -24,7 +24,7 @@ _MASK = (1 << BITS) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Affine:
+class AffineForm:
     """scale · x + offset, in f32; None for a scale of 1, or an offset of 0."""
 
     scale: Expr | None = None
@@ -36,13 +36,13 @@ class Affine:
             return x if self.offset is None else x + self.offset
         return x * self.scale if self.offset is None else call("fma", x, self.scale, self.offset)
 
-    def moved(self, by: int) -> Affine:
+    def moved(self, by: int) -> AffineForm:
         """The same function of x - ``by``."""
         if by == 0:
             return self
         more: Expr = const(float(-by), f32)
         more = more if self.scale is None else more * self.scale
-        return Affine(self.scale, more if self.offset is None else more + self.offset)
+        return AffineForm(self.scale, more if self.offset is None else more + self.offset)
 
 
 def code_of(words: Buffer, place: tuple[Expr, Expr, Expr]) -> Expr:
@@ -67,10 +67,10 @@ def is_code(e: Expr) -> bool:
     return e.a.dtype == i16 and constant_value(mask) == _MASK
 
 
-def affine(e: Expr, x: Expr) -> Affine | None:
+def affine(e: Expr, x: Expr) -> AffineForm | None:
     """``e`` as an affine function of ``x``, None if it is not written as one."""
     if e == x:
-        return Affine()
+        return AffineForm()
     if isinstance(e, Unary) and e.op == "neg":
         inner = affine(e.a, x)
         return None if inner is None else _scaled(inner, const(-1.0, f32))
@@ -96,13 +96,13 @@ def _has(e: Expr, x: Expr) -> bool:
     return any(part == x for part in walk_exprs(e))
 
 
-def _scaled(f: Affine, by: Expr) -> Affine:
+def _scaled(f: AffineForm, by: Expr) -> AffineForm:
     scale = by if f.scale is None else f.scale * by
-    return Affine(scale, None if f.offset is None else f.offset * by)
+    return AffineForm(scale, None if f.offset is None else f.offset * by)
 
 
-def _added(f: Affine, more: Expr) -> Affine:
-    return Affine(f.scale, more if f.offset is None else f.offset + more)
+def _added(f: AffineForm, more: Expr) -> AffineForm:
+    return AffineForm(f.scale, more if f.offset is None else f.offset + more)
 
 
 def integers(e: Expr) -> tuple[int, int] | None:

@@ -15,7 +15,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from taskmap.ir.analysis.codes import TERMS, Affine, affine, find_code
+from taskmap.ir.analysis.codes import TERMS, AffineForm, affine, find_code
 from taskmap.ir.analysis.contraction import Contraction, unconverted
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import call, cast, const, index, ramp, static_size
@@ -37,7 +37,7 @@ class CodedContraction:
 
     instruction: Instruction
     contraction: Contraction
-    weight: Affine
+    weight: AffineForm
     groups: int
     terms: int
 
