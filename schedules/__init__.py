@@ -35,7 +35,7 @@ from taskmap.schedules.cpu.convolution.weight_gradient import schedule_correlati
 from taskmap.schedules.cpu.matmul.amx_operands import FEWEST_ROWS
 from taskmap.schedules.cpu.matmul.amx_template import schedule_tiles
 from taskmap.schedules.cpu.matmul.amx_tile import tile_unit
-from taskmap.schedules.cpu.matmul.dot_tile import group_size
+from taskmap.schedules.cpu.matmul.dot_tile import group_size, pairs_of_bf16
 from taskmap.schedules.cpu.matmul.template import panel_width, schedule_matmul
 from taskmap.schedules.cpu.pointwise import schedule_pointwise
 from taskmap.schedules.cpu.recurrence import schedule_recurrence
@@ -156,6 +156,11 @@ def widened_width(m: Dim, n: Dim, dtype: DType, target: CpuTarget) -> int:
     return width if columns is None or width < lanes else even_width(width, columns, lanes, target.cores)
 
 
+def multiplies_pairs(target: CpuTarget) -> bool:
+    """True if the templates of ``target`` multiply pairs of bf16, and look up codes of four bits."""
+    return pairs_of_bf16(target) is not None
+
+
 def packed_together(a: DType, b: DType, target: CpuTarget) -> int:
     """Neighbours along the sum of a product of a and b that the templates of ``target`` read together: B is packed in
     groups of as many."""
@@ -189,6 +194,6 @@ def has_tiles(a: DType, b: DType, target: CpuTarget) -> bool:
 
 __all__ = [
     "NO_HINTS", "Choice", "Config", "Problem", "ScheduledKernel", "Space", "choose_form", "copies_columns", "has_tiles",
-    "packed_filled", "packed_together", "packed_width", "packed_with_signs", "problem", "read_problem", "schedule",
-    "scheduled", "space", "space_of", "widened_width",
+    "multiplies_pairs", "packed_filled", "packed_together", "packed_width", "packed_with_signs", "problem",
+    "read_problem", "schedule", "scheduled", "space", "space_of", "widened_width",
 ]  # fmt: skip

@@ -19,6 +19,7 @@ from typing import NamedTuple
 from taskmap.backend.c_expressions import LEAST_I64, ExpressionWriter
 from taskmap.backend.cpu.lane_tests import LaneCompare, lane_test
 from taskmap.ir import nodes as ir
+from taskmap.ir.analysis.codes import is_code
 from taskmap.ir.construct import constant_value, static_size
 from taskmap.ir.errors import CodegenError
 from taskmap.ir.types import DType, bf16, compute_type, f16, f32, f64, i8, i32, i64, u8
@@ -343,10 +344,13 @@ _BYTES = {i8: (-128, 127), u8: (0, 255)}
 
 def _step_of_quantisation(e: ir.Cast) -> tuple[str, ir.Expr] | None:
     """The function of the prelude that a cast of vectors is together with the operations before it, and its operand:
-    i32 from rounded f32, a byte from i32 held in its range. None for any other cast."""
+    i32 from rounded f32, a byte from i32 held in its range, bf16 from four bits. None for any other cast."""
     a = e.a
     if e.lanes < 4:
         return None
+    if is_code(e):
+        assert isinstance(a, ir.Binary)
+        return "code", a.a
     if e.dtype == i32 and isinstance(a, ir.Call) and a.name == "round" and a.dtype == f32:
         return "nearest", a.args[0]
     if e.dtype not in _BYTES or a.dtype != i32 or not isinstance(a, ir.Binary) or a.op != "min":

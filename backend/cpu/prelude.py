@@ -19,6 +19,7 @@ No header is included, so compile time depends on use alone. The names (V is a v
     tm_cast_DxL_to_ExL(x)                            D, E also masks, and b8, the bytes 0 and 1 of a bool
     tm_mask_DxL_to_ExL(x)                            the same, between masks and b8
     tm_nearest_f32xL_to_i32xL(x)  tm_clamped_i32xL_to_i8xL(x)   casts after rounding, and after limits (also u8)
+    tm_code_i16xL_to_bf16xL(x)                       the cast of x & 15, see math/codes
     tm_hsum_V(x)  tm_hprod_V  tm_hmax_V  tm_hmin_V   one element
     tm_vdpbf16ps_V(c, a, b)  tm_vpdpbusd_V  tm_vpdpwssd_V  tm_vex_...   dot products of neighbours, see math/dot
     tm_tile_...  tm_tdp...                           tile registers, see math/amx
@@ -39,6 +40,7 @@ from taskmap.backend.cpu.math import mask as math_mask
 from taskmap.backend.cpu.math import memory as math_memory
 from taskmap.backend.cpu.math.amx import tile_text
 from taskmap.backend.cpu.math.cast import cast, mask, round_to_bf16
+from taskmap.backend.cpu.math.codes import code
 from taskmap.backend.cpu.math.dot import dot, is_dot
 from taskmap.backend.cpu.math.look_up import look_up, permuted
 from taskmap.backend.cpu.math.quantise import clamped, nearest
@@ -50,7 +52,7 @@ from taskmap.ir.errors import CodegenError
 
 _SYMBOL = re.compile(r"\b(?:tm_\w+|[a-z]+\d+x\d+(?:_u)?|f16|f[ab]8)\b")
 _WORD = re.compile(r"[a-zA-Z_]\w*")
-_PAIR = re.compile(r"tm_(cast|mask|nearest|clamped)_([a-z]+\d+x\d+)_to_([a-z]+\d+x\d+)")
+_PAIR = re.compile(r"tm_(cast|mask|nearest|clamped|code)_([a-z]+\d+x\d+)_to_([a-z]+\d+x\d+)")
 _INDEXED = re.compile(r"tm_(gather|scatter)_([a-z]+\d+)_((?:i32|i64)x\d+)")
 _CALL = re.compile(r"tm_(\w+?)_([a-z]+\d+x\d+)")
 
@@ -59,6 +61,7 @@ _CONVERSIONS: dict[str, Callable[[Vector, Vector, int], str | None]] = {
     "mask": mask,
     "nearest": nearest,
     "clamped": clamped,
+    "code": code,
 }
 _Definition = Callable[[Vector, int], str | None]
 _STRUCTURAL: dict[str, _Definition] = {

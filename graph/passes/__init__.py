@@ -15,6 +15,7 @@ No pass removes dead nodes, because a graph's nodes are those that its outputs r
     byte_tables     functions from bytes to bytes are looked up; the driver runs it for CPUs
     integer_sums    products of dequantised tensors are computed with integers; the driver runs it for CPUs
     narrow_weights  weights of few bits are widened inside products of few rows; the driver runs it for CPUs
+    shared_keys     single queries of heads that share their keys become one head's; the driver runs it for CPUs
     convolution_products  convolutions of narrow floats become products of tiles; the driver runs it for CPUs
     biases          biases are added to sums before these are rounded; the driver runs it for CPUs
     byte_products   products of bytes with the signs that dot products take

@@ -2,6 +2,7 @@
 
     w = (q - zero[group]) · scale[group], q constant bytes, or two numbers of four bits in each
     sum over k of x[k] · w[n, k]    ->    the same, with w's expression of q inside the sum
+    q of at most four bits          ->    codes in pairs of words (``ir.analysis.codes``), where pairs are multiplied
 
 A product of few rows takes as long as reading its weights. A weight computed from constants would be computed once
 and read as floats; here the constants behind it are read, each stored in the order of the sum, the columns of a panel
@@ -13,12 +14,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import TypeGuard
 
 from taskmap.graph.analysis.classify import definition, is_contraction, is_injective, redefined
 from taskmap.graph.build import define
 from taskmap.graph.nodes import Graph, Node
 from taskmap.graph.passes.base import GraphPass, rewrite_known
-from taskmap.ir.analysis.contraction import BYTES, Contraction, find_contraction
+from taskmap.ir.analysis.codes import BITS, TERMS, affine, code_of, integers
+from taskmap.ir.analysis.contraction import BYTES, Contraction, find_contraction, unconverted
 from taskmap.ir.analysis.simplify import Simplifier
 from taskmap.ir.construct import (
     binary,
@@ -36,8 +39,8 @@ from taskmap.ir.construct import (
 )
 from taskmap.ir.nodes import Binary, Buffer, Cast, Const, Dim, Expr, ExprLike, Load, Select, Var
 from taskmap.ir.task import formal
-from taskmap.ir.types import DType, compute_type, f32, i32, significant_bits, u8
-from taskmap.ir.visit import map_expr, substitute, walk_exprs
+from taskmap.ir.types import DType, bf16, compute_type, f32, i16, i32, significant_bits, u8
+from taskmap.ir.visit import map_expr, replace_buffers, substitute, walk_exprs
 
 _MOST_ROWS = 8
 """With more rows, the time to widen weights exceeds that to read them."""
@@ -51,10 +54,11 @@ _RUNS = (256, 128, 64, 32, 16, 8, 4, 2)
 @dataclass(frozen=True, slots=True)
 class NarrowWeights(GraphPass):
     """Weights computed from constant bytes are computed inside products of few rows. width: of the panels of such
-    a product of rows × columns. fused: the target has multiply-adds."""
+    a product of rows × columns. fused: the target has multiply-adds. pairs: it multiplies pairs of bf16."""
 
     width: Callable[[Dim, Dim, DType], int]
     fused: bool = False
+    pairs: bool = False
     name = "narrow-weights"
     before = "weights computed from bytes are computed once, and kept as floats"
     after = "products of few rows read the bytes"
@@ -95,7 +99,10 @@ class NarrowWeights(GraphPass):
         inside = rewriting.element(weight, read.indices, 0)
         if 2 * rewriting.bytes > (sizes[0] or 0) * (sizes[1] or 0) * compute_type(weight.dtype).bytes:
             return None
-        return rewriting.product(node, position, _unrounded(cast(inside, c.b.dtype), self.fused))
+        inside = _unrounded(cast(inside, c.b.dtype), self.fused)
+        if self.pairs and unconverted(c.a).dtype == bf16 and c.reduce.dtype == f32:
+            inside = rewriting.in_codes(inside)
+        return rewriting.product(node, position, inside)
 
 
 def _read(factor: Expr) -> Load | None:
@@ -157,6 +164,41 @@ class _Rewriting:
         group = k // run if run < terms else const(0, k.dtype)
         return load(buffer, (n // self.width, group, n % self.width) if n in used else (group,))
 
+    def in_codes(self, weight: Expr) -> Expr:
+        """A weight with its integers as codes, in words in the place of the bytes; ``weight`` itself unless it is
+        affine in an integer of four bits that is computed from one tensor of bytes."""
+        terms, k, n = self.sizes[0], self.c.k[0][0], self.c.n[0][0]
+        held = {key: e for key, e in self.held.items() if e[0].dtype in BYTES}
+        integer = next((e for e in walk_exprs(weight) if _widens_bytes(e)), None)
+        if len(held) != 1 or integer is None or any(run % TERMS and run < terms for run in self._shared_runs()):
+            return weight
+        ((key, (read, bytes_node, _)),) = held.items()
+        found, written = integers(integer.a), affine(weight, integer)
+        if found is None or found[1] - found[0] >= 1 << BITS or written is None or terms % TERMS:
+            return weight
+        low = found[0]
+
+        def element(f: Buffer) -> Callable[..., ExprLike]:
+            def at(panel: Expr, step: Expr, column: Expr, half: Expr) -> Expr:
+                word: Expr = const(0, i32)
+                for pair in range(TERMS // 2):
+                    place = {k: step * TERMS + 2 * pair + half, n: panel * self.width + column}
+                    code = replace_buffers(substitute(integer.a, place), {read: f}) - const(low, i32)
+                    word = word + binary("shl", code, const(BITS * pair, i32))
+                return cast(word, i16)
+
+            return at
+
+        shape = (bytes_node.shape[0], terms // TERMS, self.width, 2)
+        words = replace(define("codes", [bytes_node], shape, element, i16), origin=bytes_node.origin)
+        formal_words = formal(read.name, words.shape, i16)
+        self.held[key] = formal_words, words, 1
+        code = code_of(formal_words, (n // self.width, k, n % self.width))
+        return written.moved(-low).of(cast(code, f32))
+
+    def _shared_runs(self) -> list[int]:
+        return [run for read, _, run in self.held.values() if read.dtype not in BYTES]
+
     def _shared(self, where: tuple[Expr, ...], run: int) -> bool:
         """True if each aligned run of ``run`` terms reads one element."""
         k = self.c.k[0][0]
@@ -191,6 +233,13 @@ class _Rewriting:
         for axis, count in reversed(axes):
             at = at * count + axis
         return reduce("sum", [axes[0], *reversed(axes[1:])], substitute(terms, {k: at}))  # the innermost first
+
+
+def _widens_bytes(e: Expr) -> TypeGuard[Cast]:
+    """True for an integer of 32 bits, computed from a byte, as a float."""
+    if not isinstance(e, Cast) or e.dtype != f32 or e.a.dtype != i32:
+        return False
+    return any(isinstance(x, Load) and x.dtype in BYTES for x in walk_exprs(e))
 
 
 def _with_sum(body: Expr, total: Expr) -> Expr:

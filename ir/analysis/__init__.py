@@ -9,6 +9,7 @@ In reading order:
     positions      row-major numbers of positions
     contraction    recognising a matmul, a batched one or a convolution in an expression
     windows        rows of its first factor that are equally spaced in memory
+    codes          weights that are affine in a code of four bits
     cost           the operations of a task and the bytes it must move
     key            canonical text, by which equal tasks and kernels are found
 

@@ -16,7 +16,7 @@ from taskmap.ir.construct import cast, ceil_div, index, product, static_size
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.nodes import Buffer, Cast, Dim, Expr, Load, Reduce, Var
 from taskmap.ir.task import Stage, Task
-from taskmap.ir.types import DType, compute_type
+from taskmap.ir.types import DType, compute_type, i16
 from taskmap.ir.visit import substitute, walk_exprs
 from taskmap.schedules.common.convolution_geometry import find_convolution, is_matrix_product
 from taskmap.schedules.common.space import likely, read_types, sizes_text, types_text, unreadable
@@ -173,12 +173,13 @@ def packed_panels(task: Task, c: Contraction) -> int | None:
         return None
     column, last = c.n[0][0], -1 if packed_group(task, c) == 1 else -2
     loads = [e for e in walk_exprs(c.b) if isinstance(e, Load) and column in walk_exprs(e)]
-    widths = {static_size(e.buffer.shape[last]) if e.buffer.shape else None for e in loads}
+    place = {e: -2 if e.dtype == i16 and e.buffer.rank == 4 else last for e in loads}  # codes lie in pairs of words
+    widths = {static_size(e.buffer.shape[place[e]]) if e.buffer.shape else None for e in loads}
     if len(widths) != 1 or any(e.buffer in task.producers for e in loads):
         return None
     (width,) = widths
     packed = width is not None and all(
-        e.indices[0] == column // width and e.indices[last] == column % width for e in loads
+        e.indices[0] == column // width and e.indices[place[e]] == column % width for e in loads
     )
     return width if packed else None
 

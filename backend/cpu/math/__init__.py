@@ -6,6 +6,7 @@
     cast          casts
     integer_casts integers of another width in one instruction
     quantise      casts after rounding to nearest, and to the range of a byte
+    codes         codes of four bits as floats
     native        floating-point functions that are one instruction
     float         floating-point functions by plain arithmetic
     float32       elementary functions of f32 by polynomials

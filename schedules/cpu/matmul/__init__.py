@@ -3,10 +3,11 @@
     microkernel   sizes of the register-blocked product of a tile, shared by all templates of the CPU
     register_tile the product itself: the strategy of a core
     column_copies panels of columns that are not packed, each copied once for many rows
-    ahead         prefetches of packed weights: the next panel, or the next terms of few rows
+    ahead         prefetches of packed weights: the next panel
     summed_loops  loops over the axes of a sum
     term_loops    loops over a sum in which the addresses of A grow by the same steps
     dot_tile      the same on dot products of neighbours, for bf16
+    code_tile     the same on weights with codes of four bits, looked up as bf16
     amx_tile      the microkernel on tile registers, for bf16 and bytes
     amx_operands  the operands of its products, and where their tiles lie
     amx_copies    copies of operands as tiles

@@ -11,19 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from taskmap.ir.analysis.contraction import BYTES
 from taskmap.ir.construct import index, minimum, product, static_size
 from taskmap.ir.nodes import Buffer, Cast, Dim, Expr, Load, Region
 from taskmap.ir.types import f32
-from taskmap.ir.visit import walk_exprs
 from taskmap.schedules.cpu.matmul.amx_blocking import LINE
 from taskmap.schedules.cpu.matmul.amx_operands import is_row_major
 
 Ahead = Callable[[Sequence[Expr]], list[Region]]
 """Lines to prefetch, by the indices of a step of the sum."""
-
-_DISTANCE = 64 * LINE
-"""Bytes from what a step reads to what it prefetches: more than a core reads in the latency of memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,40 +63,3 @@ def stored_weights(b: Expr, packed: int | None) -> Buffer | None:
     if packed is None or not isinstance(b, Load) or b.buffer.dtype != f32 or not is_row_major(b.buffer):
         return None
     return b.buffer
-
-
-@dataclass(frozen=True, slots=True)
-class LaterTerms:
-    """The packed bytes that steps of the sum read a fixed time after a step reads its own, where few rows are
-    multiplied and memory is the limit. run: neighbouring terms that share an element."""
-
-    stored: Buffer
-    run: int
-
-    def lines(self, panel: Expr, first: Expr, k: Sequence[Dim]) -> Ahead | None:
-        """The lines that each step prefetches, of a sum along axes of these extents from term ``first`` on; None if the
-        extents are not known."""
-        width = static_size(self.stored.shape[-1])
-        if width is None or width % self.run or static_size(product(list(k[1:]))) is None:
-            return None
-        each = width // self.run
-
-        def lines(at: Sequence[Expr]) -> list[Region]:
-            step = index(0)
-            for i, extent in zip(at, k, strict=True):
-                step = step * extent + i
-            begin = (first + step) * each + _DISTANCE
-            return [Region(self.stored, (panel, index(0), begin + i), (1, 1, 1)) for i in range(0, each, LINE)]
-
-        return lines
-
-
-def stored_bytes(b: Expr, packed: int | None, terms: int | None) -> LaterTerms | None:
-    """The largest of the tensors of bytes from which an operand is computed, whose panels lie one after another; None
-    if there is none, or the operand is not packed."""
-    loads = [e for e in walk_exprs(b) if isinstance(e, Load) and e.buffer.dtype in BYTES and e.buffer.rank == 3]
-    if packed is None or terms is None or not loads:
-        return None
-    found = max((e.buffer for e in loads), key=lambda buffer: static_size(product(buffer.shape)) or 0)
-    runs = static_size(found.shape[1])
-    return LaterTerms(found, terms // runs) if runs and terms % runs == 0 and is_row_major(found) else None

@@ -26,7 +26,7 @@ from taskmap.ir.nodes import Buffer, Dim, Expr, Intrinsic, LoopKind, Scope
 from taskmap.ir.select.microkernels import choose_for_thread, product_of_rows
 from taskmap.ir.target import CpuTarget
 from taskmap.ir.task import Task
-from taskmap.ir.types import DType, compute_type, i8, i32, u8
+from taskmap.ir.types import DType, bf16, compute_type, i8, i32, u8
 from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.common.matmul_form import packed_group
 from taskmap.schedules.cpu.matmul.term_loops import term_loops
@@ -39,6 +39,11 @@ def group_size(a: DType, b: DType, target: CpuTarget) -> int:
     instruction: the size of the groups in which B is packed. Bytes of either sign count as unsigned by signed."""
     found = _instruction(u8, i8, target) if a in BYTES and b in BYTES else _instruction(a, b, target)
     return 1 if found is None else _depth(found)
+
+
+def pairs_of_bf16(target: CpuTarget) -> Instruction | None:
+    """The instruction of ``target`` that adds products of pairs of bf16 to vectors of f32; None without one."""
+    return _instruction(bf16, bf16, target)
 
 
 def _instruction(a: DType, b: DType, target: CpuTarget) -> Instruction | None:

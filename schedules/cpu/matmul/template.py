@@ -29,7 +29,8 @@ from taskmap.schedules.common.access import require_count
 from taskmap.schedules.common.epilogue import Epilogue
 from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.common.matmul_form import anchor_of, packed_panels
-from taskmap.schedules.cpu.matmul.ahead import Ahead, LaterTerms, NextPanel, stored_bytes, stored_weights
+from taskmap.schedules.cpu.matmul.ahead import Ahead, NextPanel, stored_weights
+from taskmap.schedules.cpu.matmul.code_tile import CodedContraction, CodeOperands, emit_code_tile, find_coded
 from taskmap.schedules.cpu.matmul.column_copies import Columns, columns_of, copy_columns
 from taskmap.schedules.cpu.matmul.config import (
     MatmulConfig,
@@ -113,8 +114,8 @@ class _Matmul:
     config: MatmulConfig
     dots: GroupedContraction | None = None
     stored: Buffer | None = None
-    narrow: LaterTerms | None = None
     copies: bool = False
+    coded: CodedContraction | None = None
     b: Builder = field(default_factory=Builder)
 
     @property
@@ -178,7 +179,8 @@ class _Matmul:
                     self.panel(values.nested(), replace(block, column=column))
                 with self.b.otherwise():
                     self.edge_panel(values.nested(), block, index(whole) * width, rest)
-        by = f", by={self.dots.instruction.name}" if self.dots else ""
+        dots = self.dots or self.coded
+        by = f", by={dots.instruction.name}" if dots else ""
         note = f"cpu.matmul(tile={self.tile.rows}x{width}, rows={size}, k_blocks={self.k_blocks}{by})"
         return kernel_of(self.task, self.b, note)
 
@@ -289,6 +291,9 @@ class _Matmul:
                 self.dot_tail(block, out, values, start, index(0), height)
             self.epilogue(values, block, out, start, self.rows_of(values, start, height))
             return
+        if self.coded:
+            self.coded_tile(block, self.coded, values, start, height)
+            return
         start_at = const(0, self.accumulate) if self.chain else None
         out = self.b.allocate("tile", self.accumulate, (height, block.columns), init=start_at)
         k = [d for _, d in self.k_order()]
@@ -298,6 +303,16 @@ class _Matmul:
             chain=self.chain,
             ahead=self.ahead(values, block, local, height, k, 0),
         )
+        self.epilogue(values, block, out, start, self.rows_of(values, start, height))
+
+    def coded_tile(self, block: _Block, coded: CodedContraction, values: Inliner, start: Expr, height: int) -> None:
+        """A tile from first to last, of weights with codes of four bits."""
+        out = self.b.allocate("tile", self.accumulate, (height, block.columns), init=const(0, self.accumulate))
+        a, code = self.operands(block, start, {})
+        weight = (coded.weight.scale, coded.weight.offset)
+        scale, offset = (None if e is None else self.element(e, self.c.n, block, block.column, {}) for e in weight)
+        columns = (block.columns // self.lanes, self.lanes)
+        emit_code_tile(self.b, values, height, columns, CodeOperands(a, code, scale, offset), out, coded)
         self.epilogue(values, block, out, start, self.rows_of(values, start, height))
 
     def rows_of(self, values: Inliner, start: Expr, height: int) -> Dim:
@@ -365,19 +380,10 @@ class _Matmul:
 
     def operands(self, block: _Block, start: Expr, offsets: dict[Var, Expr]) -> tuple[Element, Element]:
         """Both operands of a tile, as functions of (summed indices, row or column of the tile)."""
-        k = self.k_order()
-        fixed = dict(zip((v for v, _ in self.c.batch), block.outer, strict=True))
-
-        def read(expr: Expr, axes: tuple[tuple[Var, Dim], ...], base: Expr) -> Element:
-            def element(at: Sequence[Expr], offset: Expr, values: Inliner) -> Expr:
-                summed = {v: i + offsets[v] if v in offsets else i for (v, _), i in zip(k, at, strict=True)}
-                return values.expand(expr, {**fixed, **position_on(axes, base + offset), **summed})
-
-            return element
-
-        left, right = read(self.c.a, self.c.m, index(0)), read(self.c.b, self.c.n, block.column)
+        right = self.element(self.c.b, self.c.n, block, block.column, offsets)
         if isinstance(self.m, int):
-            return read(self.c.a, self.c.m, start), right
+            return self.element(self.c.a, self.c.m, block, start, offsets), right
+        left = self.element(self.c.a, self.c.m, block, index(0), offsets)
         last = index(self.m) - 1
 
         def held(at: Sequence[Expr], offset: Expr, values: Inliner) -> Expr:
@@ -385,15 +391,25 @@ class _Matmul:
 
         return held, right
 
+    def element(
+        self, expr: Expr, axes: tuple[tuple[Var, Dim], ...], block: _Block, base: Expr, offsets: dict[Var, Expr]
+    ) -> Element:
+        """An operand as a function of (summed indices, position along ``axes`` from ``base`` on)."""
+        k = self.k_order()
+        fixed = dict(zip((v for v, _ in self.c.batch), block.outer, strict=True))
+
+        def element(at: Sequence[Expr], offset: Expr, values: Inliner) -> Expr:
+            summed = {v: i + offsets[v] if v in offsets else i for (v, _), i in zip(k, at, strict=True)}
+            return values.expand(expr, {**fixed, **position_on(axes, base + offset), **summed})
+
+        return element
+
     def ahead(
         self, values: Inliner, block: _Block, local: Expr, height: int, k: Sequence[Dim], first: Expr | int
     ) -> Ahead | None:
-        """The packed columns after those that a block multiplies with from term ``first`` of the sum on; for one tile
-        of rows and bytes the terms after those that a step reads."""
+        """The packed columns after those that a block multiplies with from term ``first`` of the sum on."""
         rows = min(static_size(self.m) or block.size, block.size)
         panel = values.simplifier(block.column // self.width)
-        if self.narrow is not None and rows <= self.tile.rows:
-            return self.narrow.lines(panel, index(first), k)
         if self.stored is None or height * block.columns < _FEWEST * self.lanes:
             return None
         steps, width = static_size(product(list(k))), self.width
@@ -452,11 +468,13 @@ def schedule_matmul(task: Task, target: CpuTarget, config: MatmulConfig | None =
     sizes, dots = sizes_of(task, c), find_dots(task, c, target)
     if dots is not None:  # a product of groups: as large in memory, and as long, as one of f32
         c, sizes = dots.contraction, replace(sizes, k=max(dots.whole, 1), grouped=True, run=row_run(c))
+    coded = find_coded(c, target) if dots is None else None
+    if coded is not None:
+        c, sizes = coded.contraction, replace(sizes, one_sum=False)
     if config is None:
         config = default(sizes, target)
     elif reason := validity(config, sizes, target):
         raise ScheduleError(f"{task.name!r} cannot be computed with {config}", why=f"{reason}.")
-    stored = stored_weights(c.b, sizes.packed) if dots is None else None
-    narrow = stored_bytes(c.b, sizes.packed, sizes.k) if dots is None and c.reduce.dtype.is_float else None
+    stored = stored_weights(c.b, sizes.packed) if dots is None and coded is None else None
     copies = dots is None and copies_panels(config, sizes, target)
-    return _Matmul(task, stage, c, target, sizes, config, dots, stored, narrow, copies).kernel()
+    return _Matmul(task, stage, c, target, sizes, config, dots, stored, copies, coded).kernel()

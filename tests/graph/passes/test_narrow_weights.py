@@ -21,7 +21,7 @@ from taskmap.graph.reference import run
 from taskmap.ir.construct import binary, const, static_size
 from taskmap.ir.interp.definitions import convert
 from taskmap.ir.nodes import Call, Dim, Reduce
-from taskmap.ir.types import DType, bf16, f16, f32, i8, u8
+from taskmap.ir.types import DType, bf16, f16, f32, i8, i16, i32, u8
 from taskmap.ir.visit import walk_exprs
 
 Array = NDArray[Any]
@@ -36,10 +36,10 @@ def width(m: Dim, n: Dim, dtype: DType, **more: object) -> int:
     return 64
 
 
-def narrowed(inputs: list[InputNode], out: Node, fused: bool = False) -> tuple[Graph, Graph, int]:
+def narrowed(inputs: list[InputNode], out: Node, fused: bool = False, pairs: bool = False) -> tuple[Graph, Graph, int]:
     """The graph before and after, and the bytes of constants that the product reads afterwards."""
     graph = Graph(inputs, [out], {}, frozenset(range(1, len(inputs))))
-    made = NarrowWeights(width, fused).run(graph)
+    made = NarrowWeights(width, fused, pairs).run(graph)
     product = made.outputs[0]
     assert product is not None
     return graph, made, sum(size(n) * n.dtype.bytes for n in product.inputs[1:])
@@ -119,6 +119,47 @@ def test_a_scaled_difference_is_a_multiply_add_where_that_rounds_no_more(dtype: 
     product = narrowed(*by_group(dtype), fused)[1].outputs[0]
     assert product is not None
     assert sum(isinstance(e, Call) for e in walk_exprs(definition(product).body)) == found
+
+
+def signed_by_group(dtype: DType) -> tuple[list[InputNode], Node]:
+    """Numbers from -8 to 7, with a scale for each 32 of a column."""
+    x, q, s = inputs = given(((2, K), dtype), ((N, K // 2), u8), ((N, K // 32, 1), dtype))
+    low = elementwise("and", [q], lambda e: binary("and", e, const(15, u8)), u8)
+    high = elementwise("shr", [q], lambda e: binary("shr", e, const(4, u8)), u8)
+    parts = reshape(sub(to_dtype(stack([low, high], 2), i32), 8), (N, K // 32, 32))
+    return inputs, mm(x, permute(reshape(mul(to_dtype(parts, dtype), s), (N, K)), (1, 0)))
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("build", [by_group, signed_by_group])
+def test_four_bits_become_codes_where_pairs_are_multiplied(build: Any, fused: bool) -> None:
+    """The same bytes, in words; groups of terms and their places have the only loops; sums are as exact."""
+    inputs, out = build(bf16)
+    _, made, read = narrowed(inputs, out, fused, pairs=True)
+    plain_inputs, plain = build(bf16)
+    assert read == narrowed(plain_inputs, plain, fused)[2]
+    product = made.outputs[0]
+    assert product is not None
+    assert [n.dtype for n in product.inputs].count(i16) == 1
+    (total,) = (e for e in walk_exprs(definition(product).body) if isinstance(e, Reduce))
+    assert [n for _, n in total.axes] == [32, K // 32]
+    wide_inputs, wide = build(f32)
+    arrays = arrays_for(inputs)
+    exact = outputs(Graph(wide_inputs, [wide], {}, frozenset()), arrays)
+    np.testing.assert_array_equal(outputs(made, arrays), convert(exact, bf16))
+
+
+@pytest.mark.parametrize("dtype", [f16, f32], ids=str)
+def test_other_types_have_no_codes(dtype: DType) -> None:
+    product = narrowed(*by_group(dtype), pairs=True)[1].outputs[0]
+    assert product is not None
+    assert i16 not in {n.dtype for n in product.inputs}
+
+
+def test_bytes_are_not_codes() -> None:
+    product = narrowed(*by_channel(bf16), pairs=True)[1].outputs[0]
+    assert product is not None
+    assert i16 not in {n.dtype for n in product.inputs}
 
 
 def test_products_of_many_rows_keep_their_weights() -> None:
