@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -23,7 +23,7 @@ _OTHER_FUNCTION = re.compile(
 )
 """A function of the prelude that a register tile does not need."""
 _INTEGER_HINTS = ("i8", "i16", "i32", "u8", "u16", "u32", "b8", "i64x", "i64 *", "((i64)(")
-"""Each match of ``_INTEGERS`` contains one of these. To look for them takes a hundredth of the pattern's time."""
+"""Each match of ``_INTEGERS`` begins with one of these. To look for them takes a hundredth of the pattern's time."""
 _FLOAT_OF_A_SIZE = ("tm_cast_i64x1_to_f64x1(", "((double)")
 """The first steps of a size that is computed in floating point."""
 _INSTRUCTIONS = {
@@ -114,12 +114,20 @@ class KernelSource:
 @lru_cache(maxsize=1024)  # requested several times while a kernel is compiled
 def _kind(symbol: str, text: str) -> KernelKind:
     return KernelKind(
-        integers=any(hint in text for hint in _INTEGER_HINTS) and _INTEGERS.search(text) is not None,
+        integers=any(_INTEGERS.match(text, at) for hint in _INTEGER_HINTS for at in _places(hint, text)),
         spelled_out=symbol.startswith(LAUNCH) or _is_spelled_out(text),
         float_sizes=any(step in text for step in _FLOAT_OF_A_SIZE),
         features=_features(text),
         once=symbol.endswith(_ONCE),
     )
+
+
+def _places(part: str, text: str) -> Iterator[int]:
+    """The positions in ``text`` at which ``part`` begins."""
+    at = text.find(part)
+    while at >= 0:
+        yield at
+        at = text.find(part, at + 1)
 
 
 def _is_spelled_out(text: str) -> bool:

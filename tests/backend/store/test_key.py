@@ -3,8 +3,11 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from taskmap.backend.cpu.toolchain import Toolchain, find_toolchain
+from taskmap.backend.store import key as module
 from taskmap.backend.store.key import KernelSource, kernel_key, key_parts
 
 SOURCE = KernelSource("f", "int f(void) { return 1; }", "typedef int t;")
@@ -65,3 +68,36 @@ def test_a_symbol_that_is_no_identifier_is_refused(symbol: str) -> None:
 @pytest.mark.parametrize("symbol", ["f", "_", "_f9", "matmul_0af3"])
 def test_identifiers_are_accepted(symbol: str) -> None:
     assert KernelSource(symbol, "").symbol == symbol
+
+
+WORDS = (
+    "i8",
+    "u32x16",
+    "b8",
+    "i64x1",
+    "i64x16",
+    "i64 *",
+    "((i64)(",
+    "tm_min_i64x1(",
+    "tm_load_i8x16(",
+    "m32x16",
+    "f32",
+)
+
+
+@given(st.lists(st.sampled_from((*WORDS, " ", "x", "_", "(", "\n")), max_size=12).map("".join))
+def test_integers_are_seen_as_the_pattern_sees_them(text: str) -> None:
+    assert KernelSource("tm_k", text).kind.integers == (module._INTEGERS.search(text) is not None)
+
+
+def test_the_pattern_is_tried_only_where_an_integer_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[int] = []
+
+    class Counted:
+        def match(self, text: str, at: int) -> None:
+            tried.append(at)
+
+    monkeypatch.setattr(module, "_INTEGERS", Counted())
+    text = "const f32x16 v = tm_load_f32x16(p + (tm_min_i64x1(tile_6, 3LL) * 64LL));\n" * 1000
+    assert not KernelSource("tm_of_many_floats", text).kind.integers
+    assert len(tried) == 1000
