@@ -18,7 +18,7 @@ from fractions import Fraction
 from types import MappingProxyType
 
 from taskmap.ir.construct import cast, const, eq, index, load, minimum, select, static_size
-from taskmap.ir.nodes import Buffer, Expr
+from taskmap.ir.nodes import Binary, Buffer, Dim, Expr
 from taskmap.ir.types import f32, f64
 
 TAPS = 3
@@ -127,6 +127,14 @@ def weight_shape(form: WinogradForm, channels: int, out_channels: int, width: in
     return (-(-out_channels // width), form.inputs, form.inputs, channels, width)
 
 
+def fills_panels(out_channels: Dim, width: int) -> bool:
+    """True if panels of ``width`` hold output channels alone: as many as a multiple of it, or symbolic panels of it."""
+    if isinstance(out_channels, Binary):
+        return out_channels.op == "mul" and width in (static_size(out_channels.a), static_size(out_channels.b))
+    size = static_size(out_channels)
+    return size is not None and size % width == 0
+
+
 def weight_again(
     form: WinogradForm, transformed: Buffer, out_channel: Expr, channel: Expr, taps: Sequence[Expr]
 ) -> Expr:
@@ -159,10 +167,11 @@ def transformed_weight(form: WinogradForm, weight: Buffer, width: int, place: Se
     ``weight`` [output channels, channels, 3, 3], computed in f64."""
     panel, row, column, channel, lane = place
     out_channel, count = panel * width + lane, weight.shape[0]
-    held = out_channel if static_size(count) == width else minimum(out_channel, index(count) - 1)
+    full = fills_panels(count, width)
+    held = out_channel if full and static_size(count) in (None, width) else minimum(out_channel, index(count) - 1)
     taps = [[cast(load(weight, (held, channel, ky, kx)), f64) for kx in range(TAPS)] for ky in range(TAPS)]
     value = cast(taps_transformed(form, row, column, taps), f32)
-    return value if (static_size(count) or 1) % width == 0 else select(out_channel < count, value, const(0, f32))
+    return value if full else select(out_channel < count, value, const(0, f32))
 
 
 def taps_transformed(form: WinogradForm, row: Expr, column: Expr, tap: Sequence[Sequence[Expr]]) -> Expr:

@@ -22,7 +22,7 @@ No pass removes dead nodes, because a graph's nodes are those that its outputs r
     winograd        weights of 3x3 convolutions, transformed for minimal filtering; the driver runs it for a target
     few_channels    images of few channels are filled with zeros; the driver runs it for GPUs
     weight_packing  weights in the order in which templates read them; the driver runs it for a target
-    pack_classes    one task that packs all weights of a size class
+    pack_classes    one task that packs or transforms all weights of a size class
 
 May import: ir, ``analysis``, ``fusion.in_place_cat``, and ``build``, ``nodes``, ``ops`` and ``quantised`` of graph.
 """

@@ -33,6 +33,9 @@ from taskmap.ir.winograd import (
     weight_shape,
 )
 
+TRANSFORM = "transform_weights"
+"""The operator that transforms weights."""
+
 
 class ChooseForm(Protocol):
     """The form by which a convolution of 3×3, of stride 1, is computed fastest."""
@@ -109,7 +112,7 @@ def transformed(weight: Node, form: WinogradForm, width: int) -> Node:
         return lambda *place: transformed_weight(form, w, width, place)
 
     shape = weight_shape(form, channels, out_channels, width)
-    return define("transform_weights", [weight], shape, element, f32, **{ATTRIBUTE: form.outputs})
+    return define(TRANSFORM, [weight], shape, element, f32, **{ATTRIBUTE: form.outputs})
 
 
 def reading(node: Node, weights: Node, form: WinogradForm) -> Node:

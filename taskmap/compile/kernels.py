@@ -15,7 +15,7 @@ from taskmap.compile.task_store import TaskKernel, entry_key
 from taskmap.compile.unfuse import unfuse
 from taskmap.graph.fusion.planning import Group, Plan
 from taskmap.graph.nodes import ExternNode, Node
-from taskmap.graph.passes.pack_classes import SizeClass, pack_class
+from taskmap.graph.passes.pack_classes import SizeClass, size_class
 from taskmap.ir.analysis.key import kernel_key, task_key
 from taskmap.ir.errors import CodegenError, LoweringError, ScheduleError, TaskmapError
 from taskmap.ir.lower.pipeline import lower
@@ -216,7 +216,7 @@ def task_of(group: Group, target: Target) -> Task:
 def _size_class(group: Group, target: Target) -> SizeClass | None:
     """The size class of a group that runs once: compiling takes longer than it runs. At every call a kernel that knows
     its sizes is up to a tenth faster."""
-    return pack_class(group.task) if group.once and target.kind == "cpu" else None
+    return size_class(group.task) if group.once and target.kind == "cpu" else None
 
 
 def _scheduled(task: Task, config: Config | None, target: Target, attempt: int) -> ScheduledKernel:

@@ -17,7 +17,7 @@ from taskmap.ir.target import CpuTarget
 from taskmap.ir.task import Stage, Task
 from taskmap.ir.types import f32, f64
 from taskmap.ir.visit import walk_exprs
-from taskmap.ir.winograd import ATTRIBUTE, FORMS, WinogradForm, transformed_weight
+from taskmap.ir.winograd import ATTRIBUTE, FORMS, WinogradForm, fills_panels, transformed_weight
 from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.common.loops import vector_loop
 from taskmap.schedules.cpu.support.kernels import kernel_of
@@ -30,8 +30,9 @@ def schedule_weights(task: Task, target: CpuTarget) -> Kernel | None:
     if found is None:
         return None
     form, weight, out = found
-    panels, _, _, channels, width = (static_size(n) or 0 for n in out.shape)
+    panels, channels, width = out.shape[0], out.shape[3], static_size(out.shape[4]) or 0
     count = weight.shape[0]
+    full = fills_panels(count, width)
     b = Builder()
     values = Inliner(task, b)
     names, extents = ["panel", "channel"], [panels, channels]
@@ -39,11 +40,11 @@ def schedule_weights(task: Task, target: CpuTarget) -> Kernel | None:
 
         def one(lane: Expr, inside: Inliner, *_: object) -> None:
             out_channel = inside.simplifier(panel * width + lane)
-            held = inside.simplifier(minimum(out_channel, index(count) - 1))
+            held = out_channel if full else inside.simplifier(minimum(out_channel, index(count) - 1))
 
             def write(row: int, column: int, value: Expr) -> None:
                 kept = cast(value, f32)
-                if panels * width != count:
+                if not full:
                     kept = select(out_channel < count, kept, const(0, f32))
                 b.store(out, (panel, row, column, channel, lane), kept)
 

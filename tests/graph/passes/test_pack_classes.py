@@ -1,4 +1,4 @@
-"""Weights that differ in their sizes alone are packed by one kernel; the sizes are its arguments."""
+"""Weights that differ in their sizes alone are packed, or transformed, by one kernel; the sizes are its arguments."""
 
 from __future__ import annotations
 
@@ -8,13 +8,17 @@ import pytest
 from taskmap.graph.analysis.placement import Placement
 from taskmap.graph.fusion.tasks import build_task
 from taskmap.graph.nodes import InputNode
-from taskmap.graph.passes.pack_classes import SizeClass, pack_class
+from taskmap.graph.passes.pack_classes import SizeClass, size_class
 from taskmap.graph.passes.weight_packing import PackOrder, pack
+from taskmap.graph.passes.winograd import transformed
 from taskmap.ir.analysis.key import task_key
 from taskmap.ir.interp.definitions import size_of
 from taskmap.ir.lower.flatten import row_major_strides
+from taskmap.ir.lower.specs_cpu import PORTABLE
 from taskmap.ir.task import Task
 from taskmap.ir.types import DType, f16, f32, f64
+from taskmap.ir.winograd import FORMS
+from taskmap.schedules import scheduled
 from tests.schedules.running import Case, expected, run_cases
 
 CASES: list[
@@ -48,7 +52,7 @@ def pack_task(
 
 
 def class_of(task: Task) -> SizeClass:
-    found = pack_class(task)
+    found = size_class(task)
     assert found is not None
     return found
 
@@ -102,4 +106,38 @@ def test_only_dense_weights_have_a_class() -> None:
             weight: Placement(weight, strides, offset),
             node: Placement(node, tuple(row_major_strides(node.shape)), 0),
         }
-        assert pack_class(build_task("pack", [node], [weight], [node], places, None)) is None
+        assert size_class(build_task("pack", [node], [weight], [node], places, None)) is None
+
+
+def transform_task(out_channels: int, channels: int, outputs: int, width: int) -> Task:
+    weight = InputNode((), (out_channels, channels, 3, 3), f32)
+    node = transformed(weight, FORMS[outputs], width)
+    places = {n: Placement(n, tuple(row_major_strides(n.shape)), 0) for n in (weight, node)}
+    return build_task("transform_weights", [node], [weight], [node], places, None)
+
+
+TRANSFORMED = [(64, 5, 4, 64), (128, 3, 4, 64), (32, 4, 2, 32), (96, 7, 2, 32), (40, 3, 4, 16), (7, 6, 2, 16)]
+
+
+def test_the_kernel_of_a_class_transforms_each_member() -> None:
+    rng = np.random.default_rng()
+    tasks = [transform_task(*case) for case in TRANSFORMED]
+    classes = [class_of(task) for task in tasks]
+    weights = [rng.standard_normal((n, c, 3, 3)).astype(np.float32) for n, c, _, _ in TRANSFORMED]
+    made = run_cases(
+        [
+            Case(of.task, [weight], dict(zip(of.task.dims, of.sizes, strict=True)))
+            for of, weight in zip(classes, weights, strict=True)
+        ]
+    )
+    apart = run_cases([Case(task, [weight]) for task, weight in zip(tasks, weights, strict=True)])
+    for (got,), (want,) in zip(made, apart, strict=True):
+        np.testing.assert_array_equal(got, want)  # bit for bit: it is the same arithmetic
+
+
+def test_the_classes_of_transformed_weights() -> None:
+    assert len(keys(*(transform_task(n, c, 4, 64) for n, c in [(64, 64), (128, 32), (512, 512)]))) == 1
+    assert len(keys(*(transform_task(n, c, 4, 64) for n, c in [(96, 64), (160, 32)]))) == 1
+    apart = [(64, 8, 4, 64), (64, 8, 2, 64), (64, 8, 4, 32), (72, 8, 4, 64)]
+    assert len(keys(*(transform_task(*case) for case in apart))) == len(apart)
+    assert scheduled(class_of(transform_task(96, 8, 4, 64)).task, PORTABLE).choice.template == "cpu.winograd_weights"
