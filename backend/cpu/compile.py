@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import shlex
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from itertools import count
@@ -123,16 +123,23 @@ def tile_model_file(toolchain: Toolchain, store: KernelStore) -> Path:
 
 
 def _library_file(source: KernelSource, toolchain: Toolchain, store: KernelStore) -> Path:
-    plain = replace(toolchain, isa="generic", fast_math=False, contract=False)
+    plain = replace(toolchain, isa="generic", fast_math=False, contract=False, hosted=True)
     with closing(KernelCompiler(plain, store, Counters())) as compiler:
         return compiler.file(source)
 
 
-def partition(kernels: Sequence[KernelSource], number: int, separate: bool = False) -> list[TranslationUnit]:
+def never(_kind: KernelKind) -> bool:
+    """Kernels that compute with integers need no units of their own."""
+    return False
+
+
+def partition(
+    kernels: Sequence[KernelSource], number: int, separate: Callable[[KernelKind], bool] = never
+) -> list[TranslationUnit]:
     """About `number` units of equal length, longest first; more if there are more incompatible preludes.
 
     Kernels that are spelled out, run once, have sizes in floating point, or need more CPU features get units of their
-    own; with ``separate``, so do those that compute with integers.
+    own; so do those that compute with integers, of kinds that ``separate`` is true for.
     """
     total = sum(len(kernel.text) for kernel in kernels)
     units: list[TranslationUnit] = []
@@ -142,12 +149,15 @@ def partition(kernels: Sequence[KernelSource], number: int, separate: bool = Fal
     return sorted(units, key=lambda unit: -_length(unit.kernels))
 
 
-def compatible(kernels: Sequence[KernelSource], separate: bool = False) -> list[list[KernelSource]]:
+def compatible(
+    kernels: Sequence[KernelSource], separate: Callable[[KernelKind], bool] = never
+) -> list[list[KernelSource]]:
     """The kernels in groups, each of which could be one unit; ``separate`` as in ``partition``."""
     groups: defaultdict[tuple[str | None, KernelKind], list[KernelSource]] = defaultdict(list)
     for kernel in kernels:
         whole = kernel.prelude if isinstance(kernel.prelude, str) else None
-        groups[whole, kernel.kind if separate else replace(kernel.kind, integers=False)].append(kernel)
+        kind = kernel.kind if separate(kernel.kind) else replace(kernel.kind, integers=False)
+        groups[whole, kind].append(kernel)
     return list(groups.values())
 
 
@@ -207,8 +217,7 @@ class KernelCompiler(CompilePool[KernelSource, TranslationUnit, Path, int]):
         """
         if self._folder is None:
             self._folder = self._scratch.enter_context(Scratch())
-        # Kernels that compute with integers may need flags of their own.
-        separates = self._toolchain.safer.integers != self._toolchain.safer.floats
+        separates = self._toolchain.separates
         if last:
             worth = max(self.jobs, _length(pending) // _ENOUGH)
             units = partition(pending, min(_UNITS_PER_JOB * self.jobs, worth), separates)

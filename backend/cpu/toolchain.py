@@ -69,8 +69,11 @@ _SPELLED_OUT: dict[Family, tuple[str, ...]] = {
 _ONCE = "-O1"
 """For kernels that run once. Its passes are among those of the other kernels, which a compiler's trial tries."""
 _USUAL = KernelKind()
-# The C library is linked only if a kernel calls it; parallel loops are bound to the library of cpu/team.py.
+# Parallel loops are bound to the library of cpu/team.py.
 _LINK_FLAGS = ("-shared", "-Wl,-z,noexecstack", "-lm")
+_BARE: dict[Family, tuple[str, ...]] = {"gcc": ("-nostdlib", "-lgcc"), "clang": ()}
+"""For kernels, which call at most functions of libm and libgcc, and copies, which every process has: to read the C
+library and its start files takes the linker longer than the kernels. Clang may come without libgcc."""
 # Variables that would add headers, libraries or programs unknown to the kernel key.
 _DROPPED_VARIABLES = frozenset({"CPATH", "C_INCLUDE_PATH", "LIBRARY_PATH", "GCC_EXEC_PREFIX", "COMPILER_PATH"})
 
@@ -91,7 +94,8 @@ class Toolchain:
     command: program and leading arguments. identity: version and target, whatever the program's path. fast_math: trade
     IEEE arithmetic for speed. contract: any a * b + c may be one fused operation; without it, only those that the C
     writes as such, so one operator's result is rounded before another adds to it. timeout: seconds that one compilation
-    may take. safer: see taskmap.trust, which tests a compiler before its first use.
+    may take. safer: see taskmap.trust, which tests a compiler before its first use. hosted: for text that calls the C
+    library.
     """
 
     command: tuple[str, ...]
@@ -102,6 +106,7 @@ class Toolchain:
     contract: bool = False
     timeout: float = 300.0
     safer: Safer = Safer()
+    hosted: bool = False
 
     def compile_flags(self, kind: KernelKind) -> tuple[str, ...]:
         """The flags for kernels of a kind. Sizes in floating point follow IEEE 754 in any case."""
@@ -114,14 +119,31 @@ class Toolchain:
             *(_FEATURE_FLAGS[name] for name in kind.features if name in _FEATURE_FLAGS),
             "-ffp-contract=fast" if contract or fast_math else "-ffp-contract=off",
             *(("-ffast-math",) if fast_math else ()),
-            *(self.safer.integers if kind.integers else self.safer.floats),
+            *self._cautious(kind),
         )
+
+    def _cautious(self, kind: KernelKind) -> tuple[str, ...]:
+        """Of ``safer``. Kernels that run once share the flags of one side if the other has none, and so their units:
+        to compile them is all that they cost."""
+        integers, floats = self.safer.integers, self.safer.floats
+        if kind.once and not (integers and floats):
+            return integers or floats
+        return integers if kind.integers else floats
+
+    def separates(self, kind: KernelKind) -> bool:
+        """True if kernels of this kind that compute with integers need other flags than those that do not."""
+        with_integers, without = (replace(kind, integers=integers) for integers in (True, False))
+        return self._cautious(with_integers) != self._cautious(without)
 
     @property
     def link_flags(self) -> tuple[str, ...]:
         """Link flags without -ffast-math, with which gcc links start-up code that flushes denormals in the whole
         process."""
-        return (*self.command[1:], *_LINK_FLAGS)
+        return (*self.command[1:], *self._libraries)
+
+    @property
+    def _libraries(self) -> tuple[str, ...]:
+        return (*_LINK_FLAGS, *(() if self.hosted else _BARE[self.family]))
 
     def flags_for(self, kind: KernelKind) -> tuple[str, ...]:
         """Every argument that can change the binary of a kernel of this kind, in order, without paths."""
@@ -155,7 +177,7 @@ class Toolchain:
             compiled = f"{output}.o"
             return [self.compile_command(compiled, kind), self.link_command(compiled, output)]
         flags = self.compile_flags(kind)
-        return [[self.command[0], *flags, "-x", "c", "-", "-x", "none", *_LINK_FLAGS, "-o", output]]
+        return [[self.command[0], *flags, "-x", "c", "-", "-x", "none", *self._libraries, "-o", output]]
 
     def environment(self, scratch: str) -> dict[str, str]:
         """The compiler's environment: messages in English, temporary files in `scratch`."""

@@ -203,7 +203,22 @@ def test_chosen_flags_take_part_in_the_keys_of_the_kernels_that_get_them() -> No
     assert stored_kernel(plain, safe).key == stored_kernel(plain, toolchain).key
     assert safe.flags != toolchain.flags
     assert [len(unit.kernels) for unit in partition([whole, plain], 1)] == [2]
-    assert [len(unit.kernels) for unit in partition([whole, plain], 1, separate=True)] == [1, 1]
+    assert [len(unit.kernels) for unit in partition([whole, plain], 1, safe.separates)] == [1, 1]
+    assert [len(unit.kernels) for unit in partition([whole, plain], 1, toolchain.separates)] == [2]
+
+
+def test_kernels_that_run_once_share_units_and_cautious_flags() -> None:
+    toolchain = find_toolchain(isa="generic")
+    whole = KernelSource("w", "void w(i32 *restrict p) { p[0] = 1; }").running_once()
+    plain = KernelSource("p", "void p(f32 *restrict p) { p[0] = 1; }").running_once()
+    for flags in (Safer(integers=("-O1",)), Safer(floats=("-O1",)), Safer(("-O1",), ("-O1",))):
+        safe = replace(toolchain, safer=flags)
+        (unit,) = partition([whole, plain], 1, safe.separates)
+        assert safe.flags_for(unit.kind) == safe.flags_for(whole.kind) == safe.flags_for(plain.kind)
+        assert stored_kernel(plain, safe).key != stored_kernel(plain, toolchain).key
+    both = replace(toolchain, safer=Safer(("-O2",), ("-O1",)))
+    assert len(partition([whole, plain], 1, both.separates)) == 2
+    assert both.flags_for(whole.kind) != both.flags_for(plain.kind)
 
 
 def test_register_tiles_get_flags_of_their_own_which_the_trial_tries() -> None:

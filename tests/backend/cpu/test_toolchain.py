@@ -3,6 +3,7 @@
 import ctypes
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from taskmap.backend.counters import Counters
 from taskmap.backend.cpu.compile import compile_kernels
 from taskmap.backend.cpu.host import ISAS, HostInfo, Isa, detect_host
 from taskmap.backend.cpu.toolchain import Toolchain, find_toolchain
-from taskmap.backend.store.key import KernelSource
+from taskmap.backend.store.key import KernelKind, KernelSource
 from taskmap.backend.store.objects import KernelStore
 from taskmap.ir.errors import CompilerFailedError, CompilerNotFoundError, InvalidOptionError, UnsupportedError
 from tests.backend.c_kernels import check_scales, scale_kernel
@@ -158,6 +159,33 @@ def test_headers_and_libraries_named_in_the_environment_are_not_used(
 
 def kernel(name: str, text: str, toolchain: Toolchain) -> int:
     return compile_kernels([KernelSource(name, text)], toolchain, KernelStore(), Counters())[name]
+
+
+@pytest.mark.parametrize("fast_math", [False, True])
+def test_kernels_reach_the_functions_that_compilers_call(fast_math: bool) -> None:
+    """Of libm (pow, of several versions), of libgcc (division of 128 bits), and copies of memory."""
+    toolchain = find_toolchain(fast_math=fast_math)
+    text = """
+    struct block { double all[4096]; };
+    double used(double x, double y, struct block *to, const struct block *from)
+    {
+      *to = *from;
+      const unsigned __int128 wide = (unsigned __int128)(x * 1e18) * 1000000007u;
+      return __builtin_pow(x, y) + (double)(wide / (unsigned __int128)(y * 1e18));
+    }"""
+    double = ctypes.c_double
+    function = ctypes.CFUNCTYPE(double, double, double, ctypes.c_void_p, ctypes.c_void_p)
+    source, target = np.random.default_rng().standard_normal(4096), np.zeros(4096)
+    got = function(kernel("used", text, toolchain))(8.0, 3.0, target.ctypes.data, source.ctypes.data)
+    assert got == 512.0 + 8 * 1000000007 // 3
+    np.testing.assert_array_equal(target, source)
+
+
+def test_kernels_are_linked_without_the_c_library_and_the_team_with_it() -> None:
+    toolchain = find_toolchain()
+    bare = ("-nostdlib" in toolchain.link_flags, "-nostdlib" in toolchain.build_commands("k.so", KernelKind())[-1])
+    assert bare == ((True, True) if toolchain.family == "gcc" else (False, False))
+    assert "-nostdlib" not in replace(toolchain, hosted=True).link_flags
 
 
 def test_fast_math_does_not_flush_denormals_in_the_process() -> None:
