@@ -289,15 +289,14 @@ class Buffer:
 def hash_once(kind: type[Expr], *names: str) -> None:
     """Give ``kind`` a structural hash over the fields ``names``, computed once per node: a hash that walked the whole
     expression at each look-up would make every memo quadratic."""
-    fields = attrgetter(*names)
+    fields, keep = attrgetter(*names), vars(Expr)["_hash"].__set__
 
     def structural(self: Expr) -> int:
-        try:
-            return self._hash
-        except AttributeError:
+        value: int | None = getattr(self, "_hash", None)  # an AttributeError would take longer than the hash
+        if value is None:
             value = hash(fields(self))
-            object.__setattr__(self, "_hash", value)
-            return value
+            keep(self, value)
+        return value
 
     kind.__hash__ = structural  # type: ignore[assignment]  # a dataclass makes its own, which this replaces
 
