@@ -94,7 +94,8 @@ def test_the_hot_loop_looks_codes_up_and_adds_pairs(tmp_path: Path) -> None:
 
 
 def test_other_weights_have_no_code() -> None:
-    (total,) = (s.body.a for s in product(1, 64, 2, 64, "zero").stages if hasattr(s.body, "a"))
+    bodies: list[Any] = [s.body for s in product(1, 64, 2, 64, "zero").stages]
+    (total,) = (body.a for body in bodies if hasattr(body, "a"))
     assert isinstance(total, Reduce)
     weight = total.body.b  # type: ignore[attr-defined]  # a product
     code = find_code(weight)
