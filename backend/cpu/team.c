@@ -7,12 +7,9 @@
    for a thread that the system is not running: the leader can do all the work itself. Alone on the machine every thread
    works on its own part, and data stays in the cache of the core that computed it.
 
-   Threads without a chunk to claim spin for a moment, then sleep; one that yielded would lose a whole time slice.
-
-   Beside other processes threads can cost more than they give: the leader waits for chunks of descheduled threads, and
-   at the end of a run for the threads themselves. So it keeps an account. A loop would take the leader alone its own
-   time over its part of the chunks; what that exceeds the loop's time is gained, or lost. While runs lose more than
-   they gained before, the leader goes on with fewer threads, and tries all of them again at growing distances.
+   Threads without a chunk to claim spin for a moment, then sleep; one that yielded would lose a whole time slice. A
+   leader that loses more time waiting for chunks of descheduled threads than a thread contributes goes on with fewer of
+   them for a while.
 
    No header is included, as in kernels. Names end in the version of this interface. */
 
@@ -43,7 +40,6 @@ enum {
   TM_SPIN = 2000,         /* pauses before a thread sleeps: about 100 microseconds */
 };
 static const tm_i64 TM_NOTHING = 100000;    /* ns of lost time that are tolerated */
-static const tm_i64 TM_TRUST = 10000000;    /* ns of gained time that count; after so much a new loss is the first */
 static const tm_i64 TM_FEWER = 5000000;     /* ns for which a leader goes on with fewer threads, the first time */
 static const tm_i64 TM_LONGEST = 160000000; /* and at most; it is doubled while nothing gets better */
 
@@ -58,9 +54,7 @@ struct tm_team {
   int parts; /* threads that share a loop: numbers below it; the others have nothing to do */
   int threads;
   int begun; /* its region has */
-  tm_i64 first, since, ended; /* times: of the run's begin, of the last change of `parts`, of the run's end */
-  tm_i64 taken, alone;        /* ns of all loops since then: as they were, and as the leader alone would take */
-  tm_i64 gained;              /* ns, before then */
+  tm_i64 first, began, ended, lost; /* times; ns since `began` that the leader waited for chunks of others */
 #if defined(__x86_64__)
   unsigned modes; /* of floating-point arithmetic, the leader's */
 #endif
@@ -75,7 +69,6 @@ static __thread struct tm_team *tm_current; /* of the leader, while it runs kern
 static __thread int tm_inside;              /* in an iteration, whose own loops are serial */
 static __thread int tm_dropped;             /* threads that this leader does without, until ... */
 static __thread tm_i64 tm_until, tm_length; /* ... this time; for how long it was the last time */
-static __thread tm_i64 tm_account;          /* ns that runs with all threads have gained, at most TM_TRUST */
 int tm_most_1 = TM_MOST; /* threads that a quota of processor time allows */
 
 static tm_i64 tm_now(void)
@@ -158,6 +151,12 @@ static void tm_follow(struct tm_team *team, int self)
   tm_inside = 0;
 }
 
+/* True if the leader lost more time than one of its threads contributes. */
+static int tm_loses(const struct tm_team *team, tm_i64 now)
+{
+  return team->lost > TM_NOTHING && team->lost * (team->parts - 1) > now - team->began - team->lost;
+}
+
 static void tm_next_epoch(struct tm_team *team)
 {
   __atomic_fetch_add(&team->epoch, 1, __ATOMIC_SEQ_CST);
@@ -173,22 +172,16 @@ static void tm_wait(struct tm_team *team)
     pending = __atomic_load_n(&team->pending, __ATOMIC_ACQUIRE);
   }
   if (!pending) return;
+  const tm_i64 began = tm_now();
   __atomic_store_n(&team->waiting, 1, __ATOMIC_SEQ_CST);
   while ((pending = __atomic_load_n(&team->pending, __ATOMIC_SEQ_CST)) != 0) tm_sleep(&team->pending, pending);
   __atomic_store_n(&team->waiting, 0, __ATOMIC_SEQ_CST);
-}
-
-/* Enters a loop into the account: the leader has worked on it from `first` to `worked`, on `done` of `chunks`. */
-static void tm_enter(struct tm_team *team, tm_i64 first, tm_i64 worked, int done, int chunks)
-{
   const tm_i64 now = tm_now();
-  team->taken += now - first;
-  team->alone += done * team->parts > chunks ? (worked - first) * chunks / done : (worked - first) * team->parts;
-  if (now - team->since > TM_FEWER && team->taken - team->alone > TM_NOTHING) { /* for the rest of this run */
+  team->lost += now - began;
+  if (now - team->began > TM_FEWER && tm_loses(team, now)) { /* for the rest of this run */
     __atomic_store_n(&team->parts, team->parts / 2, __ATOMIC_RELEASE);
-    team->gained += team->alone - team->taken;
-    team->alone = team->taken = 0;
-    team->since = now;
+    team->began = now;
+    team->lost = 0;
   }
 }
 
@@ -216,12 +209,11 @@ static void tm_member(void *at)
 static void tm_begin(struct tm_team *team)
 {
   team->begun = 1;
-  team->since = tm_now();
+  team->began = tm_now();
 #if defined(__x86_64__)
   team->modes = __builtin_ia32_stmxcsr();
 #endif
   tm_region_begin(tm_member, team, (unsigned)team->threads);
-  team->taken += tm_now() - team->since;
 }
 
 static void tm_end(struct tm_team *team)
@@ -266,20 +258,18 @@ void tm_parallel_1(tm_loop loop, const void *data, tm_i64 extent)
   team->data = data;
   team->extent = extent;
   if (!team->begun) tm_begin(team);
-  const tm_i64 share = extent / team->parts, more = extent % team->parts, first = tm_now();
-  const int shorter = tm_chunks(share), longer = tm_chunks(share + 1);
-  const int chunks = (int)(more * longer + (team->parts - more) * shorter);
-  __atomic_store_n(&team->pending, chunks, __ATOMIC_RELEASE);
+  const tm_i64 share = extent / team->parts, more = extent % team->parts;
+  const int chunks = tm_chunks(share), longer = tm_chunks(share + 1);
+  __atomic_store_n(&team->pending, (int)(more * longer + (team->parts - more) * chunks), __ATOMIC_RELEASE);
   for (int p = 0; p < team->parts; p++)
-    __atomic_store_n(&team->part[p].left, p < more ? longer : shorter, __ATOMIC_RELEASE);
+    __atomic_store_n(&team->part[p].left, p < more ? longer : chunks, __ATOMIC_RELEASE);
   tm_next_epoch(team);
   tm_inside = 1;
   const int done = tm_work(team, 0);
   tm_inside = 0;
-  const tm_i64 worked = tm_now();
   if (__atomic_sub_fetch(&team->pending, done, __ATOMIC_ACQ_REL)) tm_wait(team);
-  tm_enter(team, first, worked, done, chunks);
 }
+
 
 static int tm_usable(void)
 {
@@ -290,22 +280,20 @@ static int tm_usable(void)
   return count;
 }
 
-/* After a run: how many threads the next ones use, and for how long. */
+/* After a run with so many threads: how many the next ones use, and for how long. */
 static void tm_judge(struct tm_team *team)
 {
+  const int threads = team->threads;
   const tm_i64 now = tm_now();
-  const int trial = team->first >= tm_until; /* of all threads */
-  const tm_i64 gained = team->gained + team->alone - team->taken - (now - team->ended);
-  if (trial) tm_account = tm_account + gained < TM_TRUST ? tm_account + gained : TM_TRUST;
-  if (team->parts == team->threads && (gained > -TM_NOTHING || (trial && tm_account >= 0))) {
-    if (tm_account == TM_TRUST) tm_dropped = 0, tm_length = 0;
+  team->lost += now - team->ended;
+  if (team->parts == threads && !tm_loses(team, now)) {
+    if (now > tm_until + tm_length) tm_dropped = 0, tm_length = 0;
     return;
   }
   if (!tm_dropped)
     tm_dropped = 1;
-  else if (!trial) /* fewer were still too many */
-    tm_dropped += (team->threads + 1) / 2;
-  tm_account = 0;
+  else if (team->first < tm_until) /* fewer were still too many */
+    tm_dropped += (threads + 1) / 2;
   tm_length = tm_length ? (2 * tm_length < TM_LONGEST ? 2 * tm_length : TM_LONGEST) : TM_FEWER;
   tm_until = now + tm_length;
 }

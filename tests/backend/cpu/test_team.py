@@ -6,8 +6,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -17,14 +15,7 @@ from hypothesis import strategies as st
 
 from taskmap.backend.counters import Counters
 from taskmap.backend.cpu.compile import compile_kernels, team_file
-from taskmap.backend.cpu.team import (
-    PARALLEL,
-    PARALLEL_DECLARATION,
-    TEAM,
-    TEAM_DECLARATION,
-    allowed_processors,
-    team_source,
-)
+from taskmap.backend.cpu.team import PARALLEL, PARALLEL_DECLARATION, TEAM, TEAM_DECLARATION, allowed_processors
 from taskmap.backend.cpu.toolchain import find_toolchain
 from taskmap.backend.store.key import KernelSource
 from taskmap.backend.store.objects import KernelStore
@@ -68,58 +59,6 @@ void loops(int threads, int *count, i64 *by, i64 extent, i64 repeat, int slow, i
 )
 
 
-MS = 1_000_000
-ACCOUNT = f"""
-static tm_i64 instant = 1000 * {MS}LL;
-int clock_of_the_test(int clock, struct tm_time *time) {{
-  *time = (struct tm_time){{instant / 1000000000, instant % 1000000000}};
-  return 0;
-}}
-void later(tm_i64 time) {{ instant += time; }}
-tm_i64 account(tm_i64 taken, tm_i64 alone) {{
-  static struct tm_team team;
-  team = (struct tm_team){{.parts = 2, .threads = 2, .begun = 1, .first = instant, .taken = taken, .alone = alone}};
-  team.ended = instant += taken;
-  tm_judge(&team);
-  return tm_until > instant ? tm_until - instant : 0;
-}}
-"""
-
-
-class Account:
-    """The account of one leader of two threads, with a clock of its own."""
-
-    def __init__(self, folder: Path) -> None:
-        text = f"#define clock_gettime clock_of_the_test\n{team_source().text}{ACCOUNT}"
-        (folder / "account.c").write_text(text)
-        command = [*find_toolchain().command, "-shared", "-fPIC", "-O1", "-o", "account.so", "account.c"]
-        subprocess.run(command, cwd=folder, check=True, timeout=60)
-        self._library = ctypes.CDLL(str(folder / "account.so"))
-        self._library.account.restype = ctypes.c_longlong
-
-    def __call__(self, taken: float, alone: float) -> int:
-        """A run of two threads that took so many ms, and alone would take the leader so many: the ns for which it goes
-        on alone."""
-        wait: int = self._library.account(ctypes.c_longlong(int(taken * MS)), ctypes.c_longlong(int(alone * MS)))
-        return wait
-
-    def later(self, ms: float) -> None:
-        self._library.later(ctypes.c_longlong(int(ms * MS)))
-
-
-@pytest.fixture
-def account(tmp_path: Path) -> Account:
-    return Account(tmp_path)
-
-
-@cache
-def native() -> Callable[..., None]:
-    """The function of LOOPS."""
-    address = compile_kernels([LOOPS], find_toolchain(), KernelStore(), Counters())["loops"]
-    number, place, size = ctypes.c_int, ctypes.c_void_p, ctypes.c_longlong
-    return ctypes.CFUNCTYPE(None, number, place, place, size, size, number, number, number)(address)
-
-
 def loops(
     threads: int, extent: int, repeat: int = 1, *, slow: int = 0, meet: int = 0, nested: bool = False
 ) -> tuple[list[int], tuple[int, int]]:
@@ -127,9 +66,12 @@ def loops(
 
     slow: microseconds that the others take for each range; meet: the number of ranges that wait for each other.
     """
+    address = compile_kernels([LOOPS], find_toolchain(), KernelStore(), Counters())["loops"]
     counts = np.zeros(extent * (1 + extent) if nested else extent, np.int32)
     by = np.zeros(2, np.int64)
-    native()(threads, counts.ctypes.data, by.ctypes.data, extent, repeat, slow, meet, nested)
+    number, place, size = ctypes.c_int, ctypes.c_void_p, ctypes.c_longlong
+    function = ctypes.CFUNCTYPE(None, number, place, place, size, size, number, number, number)(address)
+    function(threads, counts.ctypes.data, by.ctypes.data, extent, repeat, slow, meet, nested)
     return counts.tolist(), (int(by[0]), int(by[1]))
 
 
@@ -167,35 +109,6 @@ def test_a_leader_does_without_threads_that_do_not_run() -> None:
     assert others < mine / 100
     _, (mine, others) = loops(2, 64, 1000, slow=2000)
     assert others < mine / 100
-
-
-def test_a_loss_counts_against_what_was_gained_before(account: Account) -> None:
-    """Four runs that halved 8 ms pay for one that loses 7 ms, but not for two; who has gained nothing pays at once."""
-    assert [account(4, 8) for _ in range(4)] == [0, 0, 0, 0]
-    assert account(9, 2) == 0
-    assert account(9, 2) == 5 * MS
-    account.later(6)
-    assert account(9, 2) == 10 * MS
-
-
-def test_a_leader_that_always_loses_tries_at_growing_distances(account: Account) -> None:
-    waits = []
-    for _ in range(8):
-        waits.append(account(3, 2) // MS)
-        account.later(waits[-1] + 1)
-    assert waits == [5, 10, 20, 40, 80, 160, 160, 160]
-
-
-def test_threads_that_gain_again_are_trusted_again(account: Account) -> None:
-    for wait in (5, 10):
-        assert account(3, 2) == wait * MS
-        account.later(wait + 1)
-    assert [account(4, 8) for _ in range(3)] == [0, 0, 0]
-    assert [account(8, 2), account(8, 2)] == [0, 5 * MS]
-
-
-def test_losses_too_short_to_matter_change_nothing(account: Account) -> None:
-    assert [account(0.05, 0.01) for _ in range(50)] == [0] * 50
 
 
 def test_threads_call_at_once() -> None:
