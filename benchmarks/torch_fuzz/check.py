@@ -131,17 +131,18 @@ def _is_rounding(program: Program, sizes: tuple[int, int, int], found: Differenc
 
 def _foretold(program: Program, sizes: tuple[int, int, int], found: list[Difference], got: Run) -> list[Difference]:
     """The differences of layout that PyTorch's fake tensors have too, from which a compiler knows strides."""
-    if not any(d.kind == "layout" for d in found):
-        return []
+    left = [d for d in found if d.kind == "layout"]
     values = dict(got.named())
     foretold: list[Difference] = []
     for witness in (_run_on_fakes, _traced):
+        if not left:
+            break
         try:
             fake = dict(witness(program, sizes).named())
         except Exception:  # a decision that depends on values
             continue
-        known = [d for d in found if d.kind == "layout" and d.name in fake and d not in foretold]
-        foretold += [d for d in known if fake[d.name].stride() == values[d.name].stride()]
+        foretold += [d for d in left if d.name in fake and fake[d.name].stride() == values[d.name].stride()]
+        left = [d for d in left if d not in foretold]
     return foretold
 
 
