@@ -13,7 +13,6 @@ not by each tile. A vector of columns is copied for all terms before the next, s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import Enum
 
 from taskmap.ir.analysis.contraction import Contraction
 from taskmap.ir.builder import Builder
@@ -25,14 +24,8 @@ from taskmap.ir.visit import walk_exprs
 from taskmap.schedules.common.access import accesses
 from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.common.loops import each_column
+from taskmap.schedules.cpu.matmul.config import Columns
 from taskmap.schedules.cpu.matmul.summed_loops import Element
-
-
-class Columns(Enum):
-    """The columns of B in memory: those of a tensor of f32 are neighbours, or what B is computed from lies apart."""
-
-    NEIGHBOURS = "neighbours"
-    APART = "apart"
 
 
 def columns_of(task: Task, c: Contraction) -> Columns | None:
@@ -70,12 +63,12 @@ def copy_columns(
     groups: Sequence[tuple[int, int]],
     k: Sequence[Dim],
     most: Sequence[int],
-    apart: bool,
+    lie: Columns | None,
 ) -> Element:
     """Copies the columns of B that ``right`` reads, for summed indices below ``k``, and returns what reads the copy.
 
     groups: the columns as groups of vectors. most: extents of the copy, at least those of ``k``, of which one is not 1.
-    apart: the columns lie apart in memory.
+    lie: how the columns of B lie in memory.
     """
     (position,) = (d for d, n in enumerate(most) if n != 1) if max(most) > 1 else (0,)
     columns = sum(count * width for count, width in groups)
@@ -85,7 +78,7 @@ def copy_columns(
         at = [term if d == position else index(0) for d in range(len(most))]
         b.store(copy, (term, column), right(at, column, inside))
 
-    if apart:
+    if lie is Columns.APART:
         for column, inside in each_column(b, values, groups):
             with b.loop("term", index(k[position])) as term:
                 inside.bind(term, most[position])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import Enum
 
 from taskmap.ir.construct import static_size
 from taskmap.ir.nodes import Dim
@@ -31,6 +32,13 @@ _OTHER_CORE_SLOWDOWN = 1.03
 """Slowdown of iterating panels first: the next operator needs these rows on another core."""
 
 
+class Columns(Enum):
+    """The columns of B in memory: those of a tensor of f32 are neighbours, or what B is computed from lies apart."""
+
+    NEIGHBOURS = "neighbours"
+    APART = "apart"
+
+
 @dataclass(frozen=True, slots=True)
 class Sizes:
     """The sizes of a product as configurations need them: batch × (m×k · k×n), accumulated in elements of ``bytes``
@@ -38,9 +46,9 @@ class Sizes:
 
     ``k`` and ``batch`` are None if they are symbolic. ``one_sum``: the sum runs along one axis, so it can be split.
     ``packed`` is the width of the panels in which B is packed, None if it is not packed. ``grouped``: elements are
-    groups of narrower ones, multiplied by dot products. ``in_place``: B is a tensor of f32 whose columns are
-    neighbours; ``apart``: it is computed from what lies apart along the columns. ``run``: of groups, the rows of A that
-    are equally spaced in memory before others follow; None if all are.
+    groups of narrower ones, multiplied by dot products. ``columns``: of B in memory, unless it is packed; None if
+    neither is known. ``run``: of groups, the rows of A that are equally spaced in memory before others follow; None if
+    all are.
     """
 
     m: Dim
@@ -51,8 +59,7 @@ class Sizes:
     one_sum: bool = True
     packed: int | None = None
     grouped: bool = False
-    in_place: bool = False
-    apart: bool = False
+    columns: Columns | None = None
     run: int | None = None
 
     @property
@@ -153,9 +160,9 @@ def copies_panels(config: MatmulConfig, sizes: Sizes, target: CpuTarget) -> bool
     if m is None or n is None or k is None or not sizes.can_cut or sizes.packed is not None:
         return False
     width = config.width(target.lanes(sizes.bytes)) * sizes.bytes
-    if sizes.apart:
+    if sizes.columns is Columns.APART:
         return min(m, config.rows) > config.tile.rows and -(-k // config.k_blocks) * width <= target.l2
-    if not sizes.in_place:
+    if sizes.columns is not Columns.NEIGHBOURS:
         return False
     if width >= 2 * _LINE or n * sizes.bytes < 2 * width or min(m, config.rows) < _FEWEST_TILES * config.tile.rows:
         return False

@@ -14,7 +14,7 @@ from taskmap.ir.types import f32
 from taskmap.schedules.common.matmul_form import MatmulForm, anchor_of
 from taskmap.schedules.common.space import Config
 from taskmap.schedules.cpu.matmul.amx_operands import find_operands
-from taskmap.schedules.cpu.matmul.config import MatmulConfig, Sizes, default, read_config, space, validity
+from taskmap.schedules.cpu.matmul.config import Columns, MatmulConfig, Sizes, default, read_config, space, validity
 from taskmap.schedules.cpu.matmul.cost import cycles
 from taskmap.schedules.cpu.matmul.template import schedule_matmul
 
@@ -34,8 +34,12 @@ class MatmulProblem(MatmulForm):
         """The sizes as configurations need them."""
         m, n, k, batch = (_ANY if name in self.free else getattr(self, name) for name in ("m", "n", "k", "batch"))
         k, batch = static_size(k), static_size(batch)
-        in_place = self.b == "n" and self.types[1] == f32
-        return Sizes(m, n, k, batch, self.accumulate.bytes, packed=self.packed, in_place=in_place)
+        columns = None
+        if self.b == "n" and self.types[1] == f32:
+            columns = Columns.NEIGHBOURS
+        elif self.b == "k" and self.accumulate == f32:
+            columns = Columns.APART
+        return Sizes(m, n, k, batch, self.accumulate.bytes, packed=self.packed, columns=columns)
 
     def default(self, target: CpuTarget) -> MatmulConfig:
         """The untuned configuration."""

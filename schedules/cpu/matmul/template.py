@@ -31,7 +31,7 @@ from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.common.matmul_form import anchor_of, packed_panels
 from taskmap.schedules.cpu.matmul.ahead import Ahead, NextPanel, stored_weights
 from taskmap.schedules.cpu.matmul.code_tile import CodedContraction, CodeOperands, emit_code_tile, find_coded
-from taskmap.schedules.cpu.matmul.column_copies import Columns, columns_of, copy_columns
+from taskmap.schedules.cpu.matmul.column_copies import columns_of, copy_columns
 from taskmap.schedules.cpu.matmul.config import (
     MatmulConfig,
     Sizes,
@@ -276,7 +276,7 @@ class _Matmul:
             return None
         whole = [-(-(static_size(d) or 1) // self.k_blocks) for _, d in self.k_order()]
         _, right = self.operands(block, block.first, offsets)
-        return copy_columns(self.b, values.nested(), right, block.vectors, extents, whole, self.sizes.apart)
+        return copy_columns(self.b, values.nested(), right, block.vectors, extents, whole, self.sizes.columns)
 
     def whole_tile(
         self, block: _Block, copied: Element | None, values: Inliner, start: Expr, local: Expr, height: int
@@ -441,7 +441,7 @@ def position_on(axes: Sequence[tuple[Var, Dim]], flat: Expr) -> dict[Var, Expr]:
 
 def sizes_of(task: Task, c: Contraction) -> Sizes:
     """The sizes of a product, as configurations need them."""
-    extents, columns = [static_size(d) for _, d in c.k], columns_of(task, c)
+    extents, packed = [static_size(d) for _, d in c.k], packed_panels(task, c)
     return Sizes(
         m=product([d for _, d in c.m]),
         n=product([d for _, d in c.n]),
@@ -449,9 +449,8 @@ def sizes_of(task: Task, c: Contraction) -> Sizes:
         batch=static_size(product([d for _, d in c.batch])),
         bytes=compute_type(c.reduce.dtype).bytes,
         one_sum=sum(e != 1 for e in extents) == 1,
-        packed=packed_panels(task, c),
-        in_place=columns is Columns.NEIGHBOURS,
-        apart=columns is Columns.APART,
+        packed=packed,
+        columns=columns_of(task, c) if packed is None else None,
     )
 
 

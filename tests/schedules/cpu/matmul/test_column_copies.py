@@ -12,9 +12,11 @@ from taskmap.ir.target import CpuTarget, cpu_target
 from taskmap.ir.types import DType, bf16, f32
 from taskmap.ir.visit import substitute, walk_exprs, walk_stmts
 from taskmap.schedules import schedule
-from taskmap.schedules.cpu.matmul.config import MatmulConfig, default
+from taskmap.schedules.common.matmul_form import anchor_of
+from taskmap.schedules.cpu.matmul.config import MatmulConfig, copies_panels, default
 from taskmap.schedules.cpu.matmul.microkernel import Tile
 from taskmap.schedules.cpu.matmul.problem import MatmulProblem
+from taskmap.schedules.cpu.matmul.template import sizes_of
 from tests.schedules.interpreting import interpreted
 
 SMALL = cpu_target("avx2", 1, l1=1 << 10, l2=64 << 10)
@@ -109,3 +111,15 @@ def test_columns_that_lie_apart_are_copied_for_more_than_one_tile() -> None:
     for m in (1, 3, 5, 8, 13):
         problem = product(m, 72, 12, "k")
         assert copies(schedule(problem.task(), SMALL)) == (m > default(problem.sizes, SMALL).tile.rows)
+
+
+@pytest.mark.parametrize("dtype", [f32, bf16])
+@pytest.mark.parametrize("b", ["n", "k", "packed24"])
+def test_a_problem_and_its_task_copy_alike(b: str, dtype: DType) -> None:
+    problem = product(64, 72, 12, b, dtype=dtype)
+    task = problem.task()
+    found = anchor_of(task)
+    assert found is not None
+    sizes = sizes_of(task, found[1])
+    for config in (default(problem.sizes, SMALL), MatmulConfig(Tile(4, 3), 4), MatmulConfig(Tile(4, 3), 64)):
+        assert copies_panels(config, problem.sizes, SMALL) == copies_panels(config, sizes, SMALL)
