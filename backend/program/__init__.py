@@ -11,6 +11,7 @@
     executable    a program, ready to be called: by its sequence, or step by step through a launcher
     host_launch   the launcher of a CPU
     pages, watch  memory watched for writes, by page or by hash
+    intervals     sets of addresses
 
 Imports ``ir`` and ``backend``'s own counters, library and store.
 """

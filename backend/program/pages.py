@@ -13,10 +13,13 @@ import os
 import platform
 import sys
 import threading
-from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections import deque
 from ctypes import addressof, c_longlong, c_uint64
+from dataclasses import dataclass
+from itertools import islice
 from weakref import WeakValueDictionary
+
+from taskmap.backend.program.intervals import Interval, common, joined
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -28,9 +31,8 @@ _FEATURES = (1 << 15) | (1 << 13)  # WP_ASYNC, WP_UNPOPULATED
 _REGISTER_WP = 2
 _PROTECT, _ONLY_WATCHED = 1, 2  # PM_SCAN_WP_MATCHING, PM_SCAN_CHECK_WPASYNC
 _WRITTEN = 2  # PAGE_IS_WRITTEN
-
-Range = tuple[int, int]
-"""First address and the one after the last, both multiples of PAGE."""
+_REMEMBERED = 256
+"""Findings of written pages that are kept."""
 
 
 class Pages:
@@ -47,6 +49,20 @@ class Pages:
         return self.start, self.end, addressof(self.writes), self.writes.value
 
 
+@dataclass(frozen=True, slots=True)
+class Protected:
+    """Pages as they were at one ``time``, in the count of findings. ``words``: the native code's view of them."""
+
+    pages: tuple[Pages, ...]
+    words: tuple[int, ...]
+    time: int
+
+    @property
+    def ranges(self) -> list[Interval]:
+        """Their addresses."""
+        return joined((pages.start, pages.end) for pages in self.pages)
+
+
 class PageWatch:
     """The watched pages of this process. Every method may be called by several threads."""
 
@@ -54,7 +70,9 @@ class PageWatch:
         self._libc = ctypes.CDLL(None, use_errno=True)
         self.process = os.getpid()
         self._lock = threading.Lock()
-        self._known: WeakValueDictionary[Range, Pages] = WeakValueDictionary()
+        self._known: WeakValueDictionary[Interval, Pages] = WeakValueDictionary()
+        self._found: deque[list[Interval]] = deque(maxlen=_REMEMBERED)
+        self._findings = 0
         self._uffd: int = self._libc.syscall(_SYSCALL[platform.machine()], os.O_CLOEXEC | _USER_MODE_ONLY)
         if self._uffd < 0:
             raise OSError(ctypes.get_errno(), "userfaultfd")
@@ -71,27 +89,36 @@ class PageWatch:
         os.close(self._uffd)
         os.close(self.pagemap)
 
-    def protect(self, ranges: Iterable[Range]) -> list[Pages | None]:
-        """Watches the pages of each range from now on; None for ranges that the kernel does not watch."""
+    def protect(self, wanted: list[Interval]) -> Protected:
+        """Watches the pages of ``wanted`` from now on, as far as the kernel does so."""
         with self._lock:
-            made: list[Pages | None] = []
-            written: list[Range] = []
-            private = _private_memory()
-            for start, end in ranges:
-                known = _inside(private, start, end) and self._register(start, end)
-                if not known or not self._seal(start, end, written):
-                    made.append(None)
-                    continue
-                pages = self._known.get((start, end)) or Pages(start, end)
-                self._known[start, end] = pages
-                made.append(pages)
+            made: list[Pages] = []
+            written: list[Interval] = []
+            for start, end in common(wanted, _private_memory()):
+                if self._register(start, end) and self._seal(start, end, written):
+                    pages = self._known.get((start, end)) or Pages(start, end)
+                    self._known[start, end] = pages
+                    made.append(pages)
             self._count(written)
-            return made
+            return Protected(tuple(made), tuple(word for pages in made for word in pages.entry), self._findings)
+
+    def written(self, ranges: list[Interval], time: int) -> list[Interval] | None:
+        """The pages of watched ``ranges`` that were written since ``time``; they are protected again. None if that is
+        not known any more."""
+        with self._lock:
+            written: list[Interval] = []
+            sealed = [self._seal(start, end, written) for start, end in ranges]
+            self._count(written)
+            since = self._findings - time
+            if since > len(self._found) or not all(sealed):
+                return None
+            recent = islice(self._found, len(self._found) - since, None)
+            return common(joined(interval for found in recent for interval in found), ranges)
 
     def _register(self, start: int, end: int) -> bool:
         return self._ioctl(self._uffd, _REGISTER, start, end - start, _REGISTER_WP, 0)
 
-    def _seal(self, start: int, end: int, written: list[Range]) -> bool:
+    def _seal(self, start: int, end: int, written: list[Interval]) -> bool:
         """Protects the written pages again, and adds them to ``written``."""
         found = (c_uint64 * 3)()
         at = start
@@ -106,13 +133,14 @@ class PageWatch:
             at = scan[4]
         return True
 
-    def _count(self, written: list[Range]) -> None:
-        """Count the writes in ``written`` for all pages known."""
-        joined = _joined(written)
-        ends = [end for _, end in joined]
+    def _count(self, written: list[Interval]) -> None:
+        """Remember the writes in ``written``, and count them for all pages known."""
+        if not written:
+            return
+        self._found.append(joined(written))
+        self._findings += 1
         for pages in list(self._known.values()):
-            i = bisect_left(ends, pages.start + 1)
-            if i < len(joined) and joined[i][0] < pages.end:
+            if common(self._found[-1], [(pages.start, pages.end)]):
                 pages.writes.value += 1
 
     def _ioctl(self, fd: int, request: int, *words: int) -> bool:
@@ -158,29 +186,13 @@ def _open() -> PageWatch | None:
         return None
 
 
-def _private_memory() -> list[Range]:
+def _private_memory() -> list[Interval]:
     """The mappings of this process that nobody else can write: private and anonymous; neighbours joined."""
-    found: list[Range] = []
+    found: list[Interval] = []
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as lines:
         for line in lines:
             place, rights, _, _, inode = line.split(maxsplit=5)[:5]
             if rights[3] == "p" and inode == "0":
                 start, _, end = place.partition("-")
                 found.append((int(start, 16), int(end, 16)))
-    return _joined(found)
-
-
-def _joined(ranges: Sequence[Range]) -> list[Range]:
-    """The same addresses in disjoint ranges, in order."""
-    result: list[Range] = []
-    for start, end in sorted(ranges):
-        if result and start <= result[-1][1]:
-            result[-1] = (result[-1][0], max(end, result[-1][1]))
-        else:
-            result.append((start, end))
-    return result
-
-
-def _inside(ranges: Sequence[Range], start: int, end: int) -> bool:
-    i = bisect_left([r[1] for r in ranges], end)
-    return i < len(ranges) and ranges[i][0] <= start
+    return joined(found)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter, itemgetter
 from typing import Any
 
 import torch
 
 from taskmap.backend.program.binding import span
-from taskmap.backend.program.watch import Watch, watch
+from taskmap.backend.program.watch import Watch
 from taskmap.calls.bound import BoundProgram, SplitProgram
 from taskmap.calls.prepared import Called, Prepared, PreparedGraph
 from taskmap.compile.cuda_graphs import ReplayedGraph
@@ -82,13 +82,17 @@ class FrozenGraph(PreparedGraph):
             prepared = self._prepared
             if prepared is not None and not self._changed(prepared, args):
                 return prepared  # another thread has done it meanwhile
+            if prepared is not None and (same := self._renewed(prepared, args)) is not None:
+                self._prepared = same
+                return same
             refuse_capture(self.main.device, "its constants are computed")
             self._prepared = None  # free the stale results before their successors are made
             watched: tuple[torch.Tensor, ...] = self._pick(args)
             addresses = tuple(map(_ADDRESS, watched))
             # Taken before the values are computed, so that the next call notices a write in between.
             written = self._written
-            memory = None if written is None else watch([_memory(args[i]) for i in self.watched], written)
+            avoided = () if prepared is None or prepared.memory is None else prepared.memory.avoided
+            memory = None if written is None else Watch(map(_memory, watched), written, avoided)
             versions = tuple(map(_VERSION, watched)) if memory is None else ()
             self._say(memory)
             values, table = self._computed(args)
@@ -97,6 +101,13 @@ class FrozenGraph(PreparedGraph):
             self._prepared = prepared = _Watched(values, table, addresses, versions, memory, sources, ready)
             self._free()
             return prepared
+
+    def _renewed(self, prepared: _Watched, args: list[Any]) -> _Watched | None:
+        """``prepared`` under a new watch, if only memory beside the parameters was written."""
+        if prepared.memory is None or tuple(map(_ADDRESS, self._pick(args))) != prepared.addresses:
+            return None
+        memory = prepared.memory.renewed()
+        return None if memory is None else replace(prepared, memory=memory)
 
     def _say(self, memory: Watch | None) -> None:
         """Warn once of a check that costs milliseconds at every call."""

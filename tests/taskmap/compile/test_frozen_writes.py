@@ -336,7 +336,7 @@ def test_memory_is_not_looked_at_where_the_user_says_so(
 ) -> None:
     """Writes that PyTorch counts are still noticed."""
     watched: list[Any] = []
-    monkeypatch.setattr("taskmap.compile.frozen.watch", lambda *arguments: watched.append(arguments))
+    monkeypatch.setattr("taskmap.compile.frozen.Watch", lambda *arguments: watched.append(arguments))
     n = SIZES[size]
     model = Scaled(n).eval()
     run = torch.compile(model, backend="taskmap", options={"check_frozen": False})
