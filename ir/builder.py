@@ -67,6 +67,12 @@ class Builder:
             del self._bodies[depth:]
 
     @contextmanager
+    def aside(self) -> Iterator[list[ir.Stmt]]:
+        """Collects the statements of its block without emitting them."""
+        with self._open() as inner:
+            yield inner
+
+    @contextmanager
     def loop(
         self,
         name: str,

@@ -5,6 +5,7 @@
     positions              positions in tensors of equal size
     segments               the pieces of an axis on which choices between tensors are decided
     loops                  vector loops with tails, and parallel grids
+    jam                    several vectors of columns in one loop over rows
     epilogue               applies the stages after an anchor to a tile of its results
     row_domain             the rows that a task's reductions reduce
     scatter_domain         dependence of a scatter's positions on its source

@@ -13,18 +13,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from taskmap.ir.analysis import polynomial as poly
+from taskmap.ir.analysis.simplify import Simplifier
 from taskmap.ir.builder import Builder
 from taskmap.ir.construct import constant_value, index, product, static_size
 from taskmap.ir.loops import Shared, parallel_grid, worth_sharing
-from taskmap.ir.lower.flatten import strides_of
-from taskmap.ir.nodes import Binary, Buffer, Call, Dim, Expr, Kernel, Reduce, Var
+from taskmap.ir.lower.flatten import address, strides_of
+from taskmap.ir.nodes import Binary, Buffer, Call, Dim, Expr, Kernel, Reduce, Select, Var
 from taskmap.ir.printer import print_dim
 from taskmap.ir.target import CpuTarget
 from taskmap.ir.task import Task
 from taskmap.ir.util.lazy import lazily
 from taskmap.ir.visit import substitute, walk_exprs
-from taskmap.schedules.common.access import MemoryStep, accesses, merged_axes, require_pointwise, storage_order
+from taskmap.schedules.common.access import (
+    MemoryStep,
+    accesses,
+    merged_axes,
+    require_pointwise,
+    step_along,
+    storage_order,
+)
 from taskmap.schedules.common.inline import Inliner
+from taskmap.schedules.common.jam import best_copies, jammed_vectors
 from taskmap.schedules.common.loops import vector_loop
 from taskmap.schedules.common.positions import position_of, positions_in, store_outputs
 from taskmap.schedules.common.segments import Segments, find_segments
@@ -42,6 +52,12 @@ _SHARED_FROM = 20_000
 _TASKS_PER_CORE = 8
 _LARGE = 1024
 """A symbolic size, where only proportions matter."""
+_FAR = 512
+"""Bytes between the vectors of a reduction from which prefetching finds the next one late."""
+_MANY = 16
+"""Vectors of a reduction for which several columns of vectors are worth their registers."""
+_MOST_OPERATIONS = 64
+"""Operations of one pass of a loop over several columns of vectors."""
 
 
 def schedule_pointwise(task: Task, target: CpuTarget) -> Kernel:
@@ -74,7 +90,8 @@ def schedule_pointwise(task: Task, target: CpuTarget) -> Kernel:
         lanes = fewer  # of fours
     runs, extents = _vectors_last(runs, extents, walks, lanes)
     row = _row_length(axes, runs, extents, walks, lanes, target.cores)
-    _nest(b, values, domain, runs, extents, lanes, shared, target, task.outputs, row=row)
+    most = 1 if row or not runs else _most_copies(task, axes, runs[-1], walks, target)
+    _nest(b, values, domain, runs, extents, lanes, shared, target, task.outputs, row=row, together=most)
     return kernel_of(task, b, f"cpu.pointwise({_product(extents)}, lanes={lanes})")
 
 
@@ -159,8 +176,10 @@ def _nest(
     outputs: Sequence[Buffer],
     box: _Box | None = None,
     row: int = 0,
+    together: int = 1,
 ) -> None:
-    """The loops over a domain or a box of it. row: the last axis has two loops, over its rows of this length."""
+    """The loops over a domain or a box of it. row: the last axis has two loops, over its rows of this length. together:
+    the most vectors that are computed together."""
 
     def element(outer: Sequence[Expr], inner: Sequence[Expr], local: Inliner) -> None:
         at = (*outer, *inner)
@@ -172,26 +191,53 @@ def _nest(
     if not runs:
         element((), (), values)
         return
-    together = 1 if row else _stored_together(domain, runs, extents)
+    stored = 1 if row else _stored_together(domain, runs, extents)
     if row:
         extents = [*extents[:-1], (static_size(extents[-1]) or 0) // row, row]
+    size = static_size(extents[-1]) or 0
     if len(extents) == 1:
-        vector_loop(b, "v", extents[0], lanes, values, lambda i, local, *_: element((), (i,), local), shared)
+        copies = best_copies(size, lanes, together, target.cores)
+        jammed_vectors(b, "v", extents[0], lanes, copies, values, lambda i, local, *_: element((), (i,), local), shared)
         return
-    inner = 1 if together == 1 else 2
+    inner = 1 if stored == 1 else 2
     names = [f"o{r}" for r in range(len(extents) - inner)]
     enough = _TASKS_PER_CORE * target.cores
     with parallel_grid(b, names, extents[:-inner], values.simplifier, shared, enough) as outer:
         inside = values.nested()
 
         def each(i: Expr, local: Inliner, *_: object) -> None:
-            if together == 1:
+            if stored == 1:
                 element(outer, (i,), local)
                 return
-            for place in range(together):
+            for place in range(stored):
                 element((*outer, index(place)), (i,), local)
 
-        vector_loop(b, "v", extents[-1], lanes, inside, each)
+        copies = best_copies(size, lanes, together, 1)
+        jammed_vectors(b, "v", extents[-1], lanes, copies, inside, each)
+
+
+def _most_copies(
+    task: Task, axes: Sequence[Var], run: Sequence[int], walks: Sequence[MemoryStep], target: CpuTarget
+) -> int:
+    """The most vectors along a run of axes that may be computed together: more than one if a reduction reads many
+    vectors that lie far apart, as many as registers hold and as keep the code short."""
+    far = [step for w in walks if w.step(run[-1]) == 1 for step in _reduction_steps(task, axes, w)]
+    if not far or min(far) < _FAR:
+        return 1
+    bodies = [e for s in task.stages for e in walk_exprs(s.body)]
+    lengths = [static_size(product([n for _, n in e.axes])) or _LARGE for e in bodies if isinstance(e, Reduce)]
+    if min(lengths) < _MANY:
+        return 1
+    operations = sum(40 if isinstance(e, Call) else 1 for e in bodies if isinstance(e, (Binary, Call, Reduce, Select)))
+    return max(1, min(target.vector_registers // 4, _MOST_OPERATIONS // operations))
+
+
+def _reduction_steps(task: Task, axes: Sequence[Var], walk: MemoryStep) -> list[int]:
+    """The bytes from element to element along each axis that a reduction reads; 0 if the address is not linear."""
+    variables = {e for i in walk.indices for e in walk_exprs(i) if isinstance(e, Var)} - {*axes, *task.dims}
+    place = Simplifier().poly(address(walk.buffer, walk.indices))
+    steps = [step_along(place, v) for v in variables]
+    return [0 if p is None else abs(poly.constant_value(p) or 0) * walk.buffer.dtype.bytes for p in steps]
 
 
 def _stored_together(domain: Buffer, runs: Sequence[Sequence[int]], extents: Sequence[Dim]) -> int:

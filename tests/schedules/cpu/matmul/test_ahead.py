@@ -19,7 +19,7 @@ from taskmap.schedules.cpu.matmul.ahead import NextPanel
 from taskmap.schedules.cpu.matmul.config import MatmulConfig
 from taskmap.schedules.cpu.matmul.microkernel import Tile
 from taskmap.schedules.cpu.matmul.problem import MatmulProblem
-from tests.schedules.cpu.test_winograd import filtered
+from tests.schedules.cpu.winograd.test_winograd import filtered
 from tests.schedules.graph_tasks import fused, tensor
 from tests.schedules.prefetches import has_prefetches, prefetched
 

@@ -8,7 +8,7 @@ import torch
 from torch.nn.functional import conv2d
 
 from taskmap.ir.winograd import FORMS
-from tests.schedules.cpu.test_winograd import filtered, transformed
+from tests.schedules.cpu.winograd.test_winograd import filtered, transformed
 from tests.schedules.graph_tasks import channels_last, fused, tensor
 from tests.schedules.running import run_task, target
 
