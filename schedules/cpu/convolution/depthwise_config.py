@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from taskmap.ir.construct import static_size
@@ -17,6 +18,8 @@ _MOST = 200
 _COLUMNS = 64
 _ROWS = 8
 _HEIGHTS = (2, 4, 6, 8, 12)
+_FEWEST_SUMS, _MOST_SUMS = 4, 8
+"""Sums that hide the latency of a multiply-add where one starts in each cycle, and where two do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,36 +61,44 @@ def depthwise_validity(config: DepthwiseConfig, c: Convolution, target: CpuTarge
 
 
 def depthwise_default(c: Convolution, target: CpuTarget) -> DepthwiseConfig:
-    """The untuned configuration."""
-    size, cores = element_bytes(c), target.cores
+    """The untuned configuration: a narrow chunk of channels over as many rows as an input tile holds, so that few rows
+    are copied twice and a tile is in a near cache when its columns are read."""
+    size = element_bytes(c)
     lanes = target.lanes(size)
+    channels = _chunk(c.groups, lanes)
     columns = static_size(c.steps(2)) or _COLUMNS
-    known = static_size(c.steps(1))
-    rows = _ROWS if known is None else input_tile_rows(c, known, columns, size, cores)
-    channels = c.groups
-    count = -(-(known or _COLUMNS) // rows)
-    if count < cores and c.groups >= 2 * lanes * cores:
-        channels = -(-c.groups // lanes // (2 * cores)) * lanes
-    while columns > _COLUMNS and InputTile(c, 1, columns, lanes).size * size > 2 * INPUT_TILE_BYTES:
+    while columns > _COLUMNS and InputTile(c, 1, columns, channels).size * size > INPUT_TILE_BYTES:
         columns = -(-columns // 2)
-    shortest = rows if known is None else 1
-    fitting = 2 * INPUT_TILE_BYTES // (InputTile(c, shortest, columns, 1).size * size)
-    channels = min(channels, max(1, fitting // lanes) * lanes)
-    if known is not None and (part := _channels_of_image(c, known, columns, lanes, cores)):
-        rows, channels = known, part
-    height = min(columns, 8 if target.vector_registers >= 32 else 4)
-    return DepthwiseConfig(height, rows, columns, channels)
+    known = static_size(c.steps(1))
+    rows = _ROWS if known is None else _rows(c, known, columns, channels, target.cores)
+    return DepthwiseConfig(_height(c, columns, target), rows, columns, channels)
 
 
-def _channels_of_image(c: Convolution, rows: int, columns: int, lanes: int, cores: int) -> int:
-    """The number of channels of the whole image that an input tile should hold, or 0 if that is too few. No row is then
-    copied twice, and the tile is still in a near cache when its columns are read."""
-    fitting = INPUT_TILE_BYTES // 2 // (InputTile(c, rows, columns, 1).size * element_bytes(c))
-    if fitting < 4 * lanes:
-        return 0
-    least = -(-c.groups // fitting)
-    parts = -(-least // cores) * cores
-    return min(c.groups, -(-c.groups // parts // lanes) * lanes)
+def _chunk(groups: int, lanes: int) -> int:
+    """Channels of an input tile: two vectors, or three or four that divide the channels; else even parts."""
+    even = next((n for n in (2, 3, 4) if groups % (n * lanes) == 0), None)
+    if even is not None:
+        return even * lanes
+    parts = -(-groups // (4 * lanes))
+    return min(groups, -(-groups // (parts * lanes)) * lanes)
+
+
+def _rows(c: Convolution, rows: int, columns: int, channels: int, cores: int) -> int:
+    """Rows of output of an input tile: all in even blocks that fit, one for each core if there are no more tasks."""
+    one, two = (InputTile(c, n, columns, channels).size * element_bytes(c) for n in (1, 2))
+    most = 1 + max(0, INPUT_TILE_BYTES - one) // max(1, two - one)
+    blocks = -(-rows // min(rows, most))
+    tasks = (static_size(c.batch) or 1) * -(-c.groups // channels)
+    while blocks * tasks % cores and blocks * tasks < 4 * cores and blocks < rows:
+        blocks += 1
+    return -(-rows // blocks)
+
+
+def _height(c: Convolution, columns: int, target: CpuTarget) -> int:
+    """Columns with sums in registers: as many as there are registers for, beside the weights, and in even parts."""
+    taps = math.prod(c.kernel)
+    most = max(_FEWEST_SUMS, min(_MOST_SUMS, target.vector_registers - taps - 1))
+    return -(-columns // -(-columns // most))
 
 
 def depthwise_space(c: Convolution, target: CpuTarget) -> tuple[DepthwiseConfig, ...]:
@@ -101,19 +112,3 @@ def depthwise_space(c: Convolution, target: CpuTarget) -> tuple[DepthwiseConfig,
     found = (DepthwiseConfig(h, r, first.columns, ch) for ch in channels for h in heights for r in rows)
     valid = (x for x in found if depthwise_validity(x, c, target) is None)
     return tuple(dict.fromkeys([first, *valid]))[:_MOST]
-
-
-def input_tile_rows(conv: Convolution, out: int, columns: int, element_bytes: int, cores: int) -> int:
-    """The number of output rows, of ``out``, that an input tile should serve: as many as its budget of bytes allows, in
-    a number of blocks that is a multiple of ``cores`` if possible."""
-    best = 1
-    for rows in range(1, out + 1):
-        if InputTile(conv, rows, columns, conv.groups).size * element_bytes > INPUT_TILE_BYTES and rows > 1:
-            break
-        count = -(-out // rows)
-        waste = count * rows - out
-        if waste == 0 or waste < rows // 4 + 1:
-            even = count % cores == 0 or count >= 4 * cores
-            if even or best == 1:
-                best = rows
-    return best
