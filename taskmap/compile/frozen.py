@@ -15,6 +15,7 @@ from taskmap.backend.program.watch import Watch
 from taskmap.calls.bound import BoundProgram, SplitProgram
 from taskmap.calls.prepared import Called, Prepared, PreparedGraph
 from taskmap.compile.cuda_graphs import ReplayedGraph
+from taskmap.compile.held_storages import HeldStorages
 from taskmap.compile.runtime import CompiledGraph
 from taskmap.targets.platform import LoadedPrograms, Platform
 from taskmap.targets.streams import OnStream, refuse_capture
@@ -32,25 +33,27 @@ class _Watched(Prepared):
     """The results of a preparation and their inputs: the address of each watched argument, and a watch of their memory
     or, where memory is not watched, their versions.
 
-    ready: an event that streams other than the preparing one wait for; None off GPUs. ``sources`` share the
-    arguments' storages, so that no other tensor can get the same address meanwhile.
+    ready: an event that streams other than the preparing one wait for; None off GPUs. ``sources`` hold the arguments'
+    storages, so that no other tensor can get the same address meanwhile.
     """
 
     addresses: tuple[int, ...]
     versions: tuple[int, ...]
     memory: Watch | None
-    sources: tuple[torch.Tensor, ...]
+    sources: HeldStorages
     ready: OnStream | None
 
 
 class FrozenGraph(PreparedGraph):
     """A compiled graph with a prepare program, called as AOTAutograd calls it; see CompiledGraph.
 
-    ``watched``: positions of the arguments that the prepare program reads. Every call compares their addresses with
-    those at the last preparation, which finds another parameter and a new ``.data``, and looks for writes to their
-    memory, by whatever way. ``written`` is the address of the function that does so (see backend/program/watch.py), or
-    None if memory is not watched: then version counters are compared, which in-place operators and load_state_dict
-    change.
+    ``watched``: positions of the arguments that the prepare program reads. Every call looks for results prepared from
+    arguments at the same addresses, which finds another parameter and a new ``.data``, and for writes to their memory
+    since, by whatever way. TorchDynamo calls one graph for all layers, or models, of one class: the results for each
+    are kept as long as its parameters are in use.
+
+    ``written`` is the address of the function that looks for writes (see backend/program/watch.py), or None if memory
+    is not watched: then version counters are compared, which in-place operators and load_state_dict change.
     """
 
     main: CompiledGraph
@@ -63,6 +66,7 @@ class FrozenGraph(PreparedGraph):
         self._boxed_call = True  # on the instance, where wrappers of callables look for it
         self.watched = tuple(watched)
         self._written = written
+        self._known: dict[tuple[int, ...], _Watched] = {}
         # The first is picked twice: an itemgetter of one item would not return a tuple.
         self._pick = itemgetter(*self.watched, *self.watched[:1]) if self.watched else _nothing
         self._said = False
@@ -70,44 +74,68 @@ class FrozenGraph(PreparedGraph):
     def __call__(self, args: list[Any]) -> list[Any]:
         """The graph's outputs for ``args``."""
         COUNTERS.count_call()
-        prepared = self._prepared
-        if prepared is None or self._changed(prepared, args):
+        prepared = self._valid(args)
+        if prepared is None:
             prepared = self._prepare(args)
         if prepared.ready is not None:
             prepared.ready.wait()
         return self._main(prepared, args)
 
+    def _valid(self, args: list[Any]) -> _Watched | None:
+        """The results prepared from these arguments, or None if there are none or an argument has changed since.
+
+        Without a Python loop: this runs at every call, on tensors that have left the caches since the last one.
+        """
+        watched: tuple[torch.Tensor, ...] = self._pick(args)
+        addresses = tuple(map(_ADDRESS, watched))
+        prepared = self._prepared
+        if prepared is None or prepared.addresses != addresses:
+            prepared = self._known.get(addresses)
+            if prepared is None:
+                return None
+        changed = (
+            tuple(map(_VERSION, watched)) != prepared.versions if prepared.memory is None else prepared.memory.written()
+        )
+        if changed:
+            return None
+        self._prepared = prepared
+        return prepared
+
     def _prepare(self, args: list[Any]) -> _Watched:
         with self._lock:
-            prepared = self._prepared
-            if prepared is not None and not self._changed(prepared, args):
+            prepared = self._valid(args)
+            if prepared is not None:
                 return prepared  # another thread has done it meanwhile
-            if prepared is not None and (same := self._renewed(prepared, args)) is not None:
-                self._prepared = same
-                return same
-            refuse_capture(self.main.device, "its constants are computed")
-            self._prepared = None  # free the stale results before their successors are made
             watched: tuple[torch.Tensor, ...] = self._pick(args)
             addresses = tuple(map(_ADDRESS, watched))
-            # Taken before the values are computed, so that the next call notices a write in between.
-            written = self._written
-            avoided = () if prepared is None or prepared.memory is None else prepared.memory.avoided
-            memory = None if written is None else Watch(map(_memory, watched), written, avoided)
-            versions = tuple(map(_VERSION, watched)) if memory is None else ()
-            self._say(memory)
-            values, table = self._computed(args)
-            sources = tuple(args[i].detach() for i in self.watched)
-            ready = OnStream(self.main.device, values) if _on_gpu(self.main.device) else None
-            self._prepared = prepared = _Watched(values, table, addresses, versions, memory, sources, ready)
-            self._free()
+            old = self._known.get(addresses)
+            prepared = None if old is None else _renewed(old)
+            if prepared is None:
+                refuse_capture(self.main.device, "its constants are computed")
+                self._prepared = None
+                self._forget(addresses)  # free the stale results before their successors are made
+                prepared = self._made(args, watched, addresses, old)
+            self._known[addresses] = self._prepared = prepared
             return prepared
 
-    def _renewed(self, prepared: _Watched, args: list[Any]) -> _Watched | None:
-        """``prepared`` under a new watch, if only memory beside the parameters was written."""
-        if prepared.memory is None or tuple(map(_ADDRESS, self._pick(args))) != prepared.addresses:
-            return None
-        memory = prepared.memory.renewed()
-        return None if memory is None else replace(prepared, memory=memory)
+    def _made(
+        self, args: list[Any], watched: tuple[torch.Tensor, ...], addresses: tuple[int, ...], old: _Watched | None
+    ) -> _Watched:
+        """New results for ``args``; ``old`` ones were of other contents of the same memory."""
+        # Taken before the values are computed, so that the next call notices a write in between.
+        written = self._written
+        avoided = () if old is None or old.memory is None else old.memory.avoided
+        memory = None if written is None else Watch(map(_memory, watched), written, avoided)
+        versions = tuple(map(_VERSION, watched)) if memory is None else ()
+        self._say(memory)
+        values, table = self._computed(args)
+        ready = OnStream(self.main.device, values) if _on_gpu(self.main.device) else None
+        self._free()
+        return _Watched(values, table, addresses, versions, memory, HeldStorages(watched), ready)
+
+    def _forget(self, addresses: tuple[int, ...]) -> None:
+        """Leaves out the results for arguments at ``addresses``, and those whose arguments nobody has any more."""
+        self._known = {at: p for at, p in self._known.items() if at != addresses and not p.sources.abandoned}
 
     def _say(self, memory: Watch | None) -> None:
         """Warn once of a check that costs milliseconds at every call."""
@@ -120,14 +148,11 @@ class FrozenGraph(PreparedGraph):
             memory.hashed >> 20,
         )
 
-    def _changed(self, prepared: _Watched, args: list[Any]) -> bool:
-        """Without a Python loop: this runs at every call, on tensors that have left the caches since the last one."""
-        watched: tuple[torch.Tensor, ...] = self._pick(args)
-        if tuple(map(_ADDRESS, watched)) != prepared.addresses:
-            return True
-        if prepared.memory is not None:
-            return bool(prepared.memory.written())
-        return tuple(map(_VERSION, watched)) != prepared.versions
+
+def _renewed(prepared: _Watched) -> _Watched | None:
+    """``prepared`` under a new watch, if only memory beside its arguments was written."""
+    memory = None if prepared.memory is None else prepared.memory.renewed()
+    return None if memory is None else replace(prepared, memory=memory)
 
 
 def _on_gpu(device: torch.device) -> bool:
