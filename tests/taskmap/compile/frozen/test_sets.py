@@ -24,7 +24,8 @@ class Layer(nn.Module):
         self.inner, self.outer = nn.Linear(SIZE, 2 * SIZE), nn.Linear(2 * SIZE, SIZE)
 
     def forward(self, x: Tensor) -> Tensor:
-        return x + self.outer(torch.relu(self.inner(x)))
+        y: Tensor = x + self.outer(torch.relu(self.inner(x)))
+        return y
 
 
 @pytest.fixture(autouse=True)
