@@ -55,10 +55,14 @@ class PreparedGraph:
 
     def _computed(self, args: list[Any]) -> tuple[tuple[AnyTensor, ...], array[int]]:
         """The results of the prepare program, and the addresses of the main program's constants."""
-        values = tuple(self.prepare.run([*args, *self.prepare.tail], self.prepare.constants))
+        values = self._kept(tuple(self.prepare.run([*args, *self.prepare.tail], self.prepare.constants)), args)
         binding = self.main.binding
         by_slot = {**self.main.fixed, **dict(enumerate(values, binding.inputs))}
         return values, array("q", [self.main.address(by_slot[slot]) for slot in binding.constants])
+
+    def _kept(self, values: tuple[AnyTensor, ...], args: list[Any]) -> tuple[AnyTensor, ...]:
+        """The results to keep for new ones."""
+        return values
 
     def _free(self) -> None:
         """Free the memory that only a preparation needs."""

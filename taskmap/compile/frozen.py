@@ -17,6 +17,7 @@ from taskmap.calls.prepared import Called, Prepared, PreparedGraph
 from taskmap.compile.cuda_graphs import ReplayedGraph
 from taskmap.compile.held_storages import HeldStorages
 from taskmap.compile.runtime import CompiledGraph
+from taskmap.compile.shared_constants import kept_once
 from taskmap.targets.platform import LoadedPrograms, Platform
 from taskmap.targets.streams import OnStream, refuse_capture
 from taskmap.targets.torch_devices import torch_device
@@ -132,6 +133,9 @@ class FrozenGraph(PreparedGraph):
         ready = OnStream(self.main.device, values) if _on_gpu(self.main.device) else None
         self._free()
         return _Watched(values, table, addresses, versions, memory, HeldStorages(watched), ready)
+
+    def _kept(self, values: tuple[Any, ...], args: list[Any]) -> tuple[Any, ...]:
+        return kept_once(values, self.prepare.block, self._pick(args))
 
     def _forget(self, addresses: tuple[int, ...]) -> None:
         """Leaves out the results for arguments at ``addresses``, and those whose arguments nobody has any more."""

@@ -86,7 +86,8 @@ def test_a_parameter_of_two_layers_is_noticed_by_both() -> None:
 
 
 def held() -> int:
-    return sum(held_storages._HELD.values())
+    alive = [reference() for reference in held_storages._ALL.values()]
+    return sum(one.storages.total() for one in alive if one is not None)
 
 
 def test_constants_of_parameters_that_are_gone_go_too() -> None:
