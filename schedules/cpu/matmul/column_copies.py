@@ -38,7 +38,7 @@ def columns_of(task: Task, c: Contraction) -> Columns | None:
         neighbours = buffer.strides is None or buffer.strides[-1] == 1
         if neighbours and c.b.indices[-1] == column and column not in c.b.indices[:-1]:
             return Columns.NEIGHBOURS
-    if _sums(task, c.b):
+    if contains_sum(task, c.b):
         return None
     axes = (c.n[0], *c.batch, *c.k)
 
@@ -49,11 +49,11 @@ def columns_of(task: Task, c: Contraction) -> Columns | None:
     return Columns.APART if any(r.step(0) not in (0, 1) for r in read) else None
 
 
-def _sums(task: Task, e: Expr) -> bool:
+def contains_sum(task: Task, e: Expr) -> bool:
     """True if a reduction is part of what ``e`` computes."""
     parts = list(walk_exprs(e))
     stages = [task.producers[p.buffer] for p in parts if isinstance(p, Load) and p.buffer in task.producers]
-    return any(isinstance(p, Reduce) for p in parts) or any(_sums(task, stage.body) for stage in stages)
+    return any(isinstance(p, Reduce) for p in parts) or any(contains_sum(task, stage.body) for stage in stages)
 
 
 def copy_columns(

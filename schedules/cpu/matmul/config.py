@@ -159,6 +159,8 @@ def copies_panels(config: MatmulConfig, sizes: Sizes, target: CpuTarget) -> bool
     m, n, k = static_size(sizes.m), static_size(sizes.n), sizes.k
     if m is None or n is None or k is None or not sizes.can_cut or sizes.packed is not None:
         return False
+    if sizes.grouped:
+        return True
     width = config.width(target.lanes(sizes.bytes)) * sizes.bytes
     if sizes.columns is Columns.APART:
         return min(m, config.rows) > config.tile.rows and -(-k // config.k_blocks) * width <= target.l2
