@@ -25,6 +25,8 @@ from taskmap.schedules.cpu.matmul.summed_loops import Element
 
 Put = Callable[[Expr, Expr, Expr, Inliner], None]
 """Copies one element: put(group, place in the group, column, values)."""
+_SIDE = 16
+"""Words along each side of a square that is copied at once (``backend/cpu/transposed_copies.py``)."""
 _GROUPS = 32
 """Groups of a column that are copied before those of the next: two lines of memory."""
 
@@ -63,8 +65,14 @@ def copy_groups(
         term = (index(first) + group) * size + place
         b.store(copy, (group, column, place), cast(right((term,), column, inside), dtype))
 
-    if static_size(whole) != 0:
-        (_copy_by_terms if by_terms else _copy_by_columns)(b, values, groups, whole, most, size, put)
+    if static_size(whole) != 0 and not by_terms:
+        with b.loop("group", index(whole)) as group:
+            values.bind(group, most)
+            for column, inside in each_column(b, values.nested(), groups):
+                for place in range(size):
+                    put(group, index(place), column, inside)
+    elif static_size(whole) != 0:
+        _copy_by_terms(b, values, groups, (whole, most, size), put)
     if rest:
         last = values.simplifier(index(whole))
         for column, inside in each_column(b, values, groups):
@@ -88,30 +96,50 @@ def copy_groups(
     return element
 
 
-def _copy_by_columns(
-    b: Builder, values: Inliner, groups: Sequence[tuple[int, int]], whole: Dim, most: int, size: int, put: Put
-) -> None:
-    """Vectors of columns of a group, stored interleaved."""
-    with b.loop("group", index(whole)) as group:
-        values.bind(group, most)
-        for column, inside in each_column(b, values.nested(), groups):
-            for place in range(size):
-                put(group, index(place), column, inside)
-
 
 def _copy_by_terms(
-    b: Builder, values: Inliner, groups: Sequence[tuple[int, int]], whole: Dim, most: int, size: int, put: Put
+    b: Builder, values: Inliner, groups: Sequence[tuple[int, int]], terms: tuple[Dim, int, int], put: Put
 ) -> None:
-    """Each group of a column as one word."""
-    count = sum(v * lanes for v, lanes in groups)
-    parts = -(-most // _GROUPS)
-    with b.loop("part", ceil_div(whole, _GROUPS)) as part, b.loop("column", count) as column:
-        values.bind(part, parts)
-        values.bind(column, count)
-        here = values.simplifier(minimum(index(whole) - part * _GROUPS, _GROUPS))
+    """Whole groups that are words of memory: squares of them, exchanged among registers, and the rest one by one."""
+    whole, most, size = terms
+    start = 0
+    for count, lanes in groups:
+        end, squares = start + count * lanes, values.simplifier(index(whole) // _SIDE)
+        if lanes != _SIDE or most < _SIDE:
+            _copy_words(b, values, (start, end), (index(0), whole), terms, put)
+        else:
+            with b.loop("vector", count) as v, b.loop("square", squares) as square:
+                values.bind(v, count)
+                values.bind(square, most // _SIDE)
+                with b.loop("lane", lanes, LoopKind.VECTOR) as lane:
+                    inside = values.nested()
+                    inside.bind(lane, lanes)
+                    for group in range(_SIDE):
+                        for place in range(size):
+                            put(square * _SIDE + group, index(place), v * lanes + lane + start, inside)
+            if static_size(whole) is None or (static_size(whole) or 0) % _SIDE:
+                first = values.simplifier(squares * _SIDE)
+                _copy_words(b, values, (start, end), (first, index(whole) - first), (whole, most, size), put)
+        start = end
+
+
+def _copy_words(
+    b: Builder,
+    values: Inliner,
+    columns: tuple[int, int],
+    groups: tuple[Expr, Dim],
+    terms: tuple[Dim, int, int],
+    put: Put,
+) -> None:
+    """``groups`` (the first, and their number) of columns from the first to before the last of ``columns``."""
+    (start, end), (first, count), (_, most, size) = columns, groups, terms
+    with b.loop("part", ceil_div(count, _GROUPS)) as part, b.loop("column", end - start) as column:
+        values.bind(part, -(-most // _GROUPS))
+        values.bind(column, end - start)
+        here = values.simplifier(minimum(index(count) - part * _GROUPS, _GROUPS))
         with b.loop("group", here) as g:
             values.bind(g, min(_GROUPS, most))
             with b.loop("term", size, LoopKind.VECTOR) as place:
                 inside = values.nested()
                 inside.bind(place, size)
-                put(part * _GROUPS + g, place, column, inside)
+                put(first + part * _GROUPS + g, place, column + start, inside)
