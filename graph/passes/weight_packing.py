@@ -81,8 +81,16 @@ def _of_opposite_signs(a: DType, b: DType) -> bool:
     return False
 
 
-def _never(rows: int, terms: int, a: DType, b: DType) -> bool:
+def _never(rows: int, terms: int, a: DType, b: DType, *, contiguous: bool) -> bool:
     return False
+
+
+class CopiesColumns(Protocol):
+    """True if the template of a product copies columns of B in the order in which it reads them."""
+
+    def __call__(self, rows: int, terms: int, a: DType, b: DType, *, contiguous: bool) -> bool:
+        """Of ``rows`` × ``terms`` elements of a. contiguous: neighbouring columns are adjacent in memory."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +99,8 @@ class PackWeights(GraphPass):
 
     together: the number of neighbours along a sum of products of these types that one instruction multiplies. filled:
     the number of terms of such a sum that it adds, a multiple of that. any_signs: true if it multiplies bytes of these
-    types as they are; else they become unsigned and signed ones. copies: true if the template of a product of so many
-    rows and terms packs contiguous columns itself, each once. images: packs only weights of convolutions, and only
+    types as they are; else they become unsigned and signed ones. copies: true if the template of a product packs its
+    columns itself. images: packs only weights of convolutions, and only
     those whose neighbouring channels are apart in memory.
     """
 
@@ -101,7 +109,7 @@ class PackWeights(GraphPass):
     together: Callable[[DType, DType], int] = _one_by_one
     filled: Callable[[DType, DType], int] = _one_by_one
     any_signs: Callable[[DType, DType], bool] = _of_opposite_signs
-    copies: Callable[[int, int, DType, DType], bool] = _never
+    copies: CopiesColumns = _never
     name = "pack-weights"
     before = "every contraction reads its operands in the layout of the model"
     after = "weights are read through pack nodes"
@@ -213,11 +221,11 @@ class PackWeights(GraphPass):
 
     def _worth_it(self, c: Contraction, weight: Node, axis: int, together: int, factors: tuple[DType, DType]) -> bool:
         """True if packing on every call pays: many rows use the columns, or several rows use strided ones. Fewer rows
-        suffice if packing makes an instruction usable that multiplies several neighbours. False for contiguous columns
-        that the template copies itself."""
+        suffice if packing makes an instruction usable that multiplies several neighbours. False for columns that the
+        template copies itself."""
         rows, terms = (static_size(product([d for _, d in axes])) for axes in (c.m, c.k))
         contiguous = _is_contiguous(weight, axis)
-        if rows is not None and together > 1 and contiguous and self.copies(rows, terms or 0, *factors):
+        if rows is not None and together > 1 and self.copies(rows, terms or 0, *factors, contiguous=contiguous):
             return False
         return rows is None or rows >= (256 if together == 1 else 64) or (rows >= 8 and not contiguous)
 

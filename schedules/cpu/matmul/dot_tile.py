@@ -37,8 +37,9 @@ from taskmap.schedules.cpu.matmul.group_copies import lies_by_terms
 from taskmap.schedules.cpu.matmul.summed_loops import Element
 from taskmap.schedules.cpu.matmul.term_loops import term_loops
 
-FEWEST_ROWS = 8
-"""The fewest rows that pay for a copy of B in groups."""
+_FEWEST_ROWS = 8
+"""The fewest rows that pay for a copy of B in groups, if its columns are neighbours in memory. A copy of columns that
+lie apart pays for one row: in place, they are collected element by element."""
 
 
 def group_size(a: DType, b: DType, target: CpuTarget) -> int:
@@ -51,6 +52,12 @@ def group_size(a: DType, b: DType, target: CpuTarget) -> int:
 def pairs_of_bf16(target: CpuTarget) -> Instruction | None:
     """The instruction of ``target`` that adds products of pairs of bf16 to vectors of f32; None without one."""
     return _instruction(bf16, bf16, target)
+
+
+def copies_pairs(rows: int, a: DType, b: DType, target: CpuTarget, *, contiguous: bool) -> bool:
+    """True if a product of bf16 with ``rows`` rows copies a B that is not packed in pairs. contiguous: its columns are
+    neighbours in memory."""
+    return (a, b) == (bf16, bf16) and pairs_of_bf16(target) is not None and (not contiguous or rows >= _FEWEST_ROWS)
 
 
 def _instruction(a: DType, b: DType, target: CpuTarget) -> Instruction | None:
@@ -146,11 +153,10 @@ def find_dots(task: Task, c: Contraction, target: CpuTarget) -> GroupedContracti
 def _columns_to_copy(task: Task, c: Contraction) -> Columns | None:
     """The place in memory of the columns of a B that is copied in groups; None if it is better read in place."""
     rows, columns = (static_size(product([d for _, d in axes])) for axes in (c.m, c.n))
-    if rows is None or columns is None or rows < FEWEST_ROWS or len(c.n) != 1 or packed_panels(task, c) is not None:
+    if rows is None or columns is None or len(c.n) != 1 or packed_panels(task, c) is not None or contains_sum(task, c.b):
         return None
-    if contains_sum(task, c.b):
-        return None
-    return Columns.APART if lies_by_terms(task, c) else Columns.NEIGHBOURS
+    lie = Columns.APART if lies_by_terms(task, c) else Columns.NEIGHBOURS
+    return lie if lie is Columns.APART or rows >= _FEWEST_ROWS else None
 
 
 @contextmanager

@@ -85,7 +85,7 @@ def copy_groups(
     if used < width:
         with b.loop("group", values.simplifier(index(whole) + (rest > 0))) as group:
             values.bind(group, most)
-            for lane, _ in each_column(b, values, column_groups((width - used) * size, width * size)):
+            for lane, _ in each_column(b, values, column_groups((width - used) * size, _SIDE)):
                 b.store(copy, (group, used + lane // size, lane % size), const(0, dtype))
 
     def element(where: Sequence[Expr], column: Expr, inside: Inliner) -> Expr:
