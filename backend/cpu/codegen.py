@@ -15,12 +15,12 @@ from typing import cast as typed
 
 from taskmap.backend.cpu.expressions import Expressions, c_type, mask_type, register_index
 from taskmap.backend.cpu.interleaved_stores import interleaved
-from taskmap.backend.cpu.transposed_copies import SIDE, TransposedCopy, transposed_copy
 from taskmap.backend.cpu.native_functions import with_features
 from taskmap.backend.cpu.prelude import prelude_parts
 from taskmap.backend.cpu.team import PARALLEL
 from taskmap.backend.cpu.tile_assembly import RegisterTile, assembly
 from taskmap.backend.cpu.tile_reader import register_tile
+from taskmap.backend.cpu.transposed_copies import SIDE, TransposedCopy, transposed_copy
 from taskmap.backend.store.key import KernelSource
 from taskmap.ir import nodes as ir
 from taskmap.ir.construct import constant_value, static_size

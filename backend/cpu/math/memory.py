@@ -285,7 +285,6 @@ def scatter(v: Vector, index: Vector) -> str:
     return v.render(f"TM_INLINE void tm_scatter_${{D}}_{index.name}($T *p, {index.name} i, $V x) {{ {stores} }}")
 
 
-
 # One instruction for each shuffle: neighbours within blocks of four lanes, pairs within blocks, then blocks.
 _TRANSPOSE = """\
 TM_INLINE void tm_transpose_$V($T *to, i64 step, const void *from, i64 bytes) {

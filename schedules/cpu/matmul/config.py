@@ -145,7 +145,7 @@ def default(sizes: Sizes, target: CpuTarget) -> MatmulConfig:
         deepest = min(target.l2 // 3, PANEL_BYTES) // (tile.vectors * lanes * sizes.bytes)
         parts = -(-sizes.k // deepest)
         m = static_size(sizes.m)
-        if m is not None and not sizes.grouped and copies_panels(MatmulConfig(tile, m, parts), sizes, target):
+        if m is not None and copies_panels(MatmulConfig(tile, m, parts), sizes, target):
             # All rows in one block, so that each panel is copied once.
             depth = target.l2 // 2 // (m * sizes.bytes)
             parts = max(parts, -(-sizes.k // depth)) if depth >= _SHALLOWEST else parts
@@ -159,8 +159,6 @@ def copies_panels(config: MatmulConfig, sizes: Sizes, target: CpuTarget) -> bool
     m, n, k = static_size(sizes.m), static_size(sizes.n), sizes.k
     if m is None or n is None or k is None or not sizes.can_cut or sizes.packed is not None:
         return False
-    if sizes.grouped:
-        return True
     width = config.width(target.lanes(sizes.bytes)) * sizes.bytes
     if sizes.columns is Columns.APART:
         return min(m, config.rows) > config.tile.rows and -(-k // config.k_blocks) * width <= target.l2

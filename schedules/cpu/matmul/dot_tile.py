@@ -144,7 +144,7 @@ def find_dots(task: Task, c: Contraction, target: CpuTarget) -> GroupedContracti
         return None
     narrow, copied = replace(c, a=a, b=b), None
     if packed_group(task, c) != _depth(found):
-        copied = _columns_to_copy(task, narrow)
+        copied = _columns_to_copy(task, narrow) if depth >= _depth(found) else None
         if copied is None:
             return None
     return GroupedContraction(found, narrow, depth, term_loops(narrow, depth, _depth(found)), copied)
@@ -153,7 +153,9 @@ def find_dots(task: Task, c: Contraction, target: CpuTarget) -> GroupedContracti
 def _columns_to_copy(task: Task, c: Contraction) -> Columns | None:
     """The place in memory of the columns of a B that is copied in groups; None if it is better read in place."""
     rows, columns = (static_size(product([d for _, d in axes])) for axes in (c.m, c.n))
-    if rows is None or columns is None or len(c.n) != 1 or packed_panels(task, c) is not None or contains_sum(task, c.b):
+    if rows is None or columns is None or len(c.n) != 1 or packed_panels(task, c) is not None:
+        return None
+    if contains_sum(task, c.b):
         return None
     lie = Columns.APART if lies_by_terms(task, c) else Columns.NEIGHBOURS
     return lie if lie is Columns.APART or rows >= _FEWEST_ROWS else None

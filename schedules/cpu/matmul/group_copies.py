@@ -96,7 +96,6 @@ def copy_groups(
     return element
 
 
-
 def _copy_by_terms(
     b: Builder, values: Inliner, groups: Sequence[tuple[int, int]], terms: tuple[Dim, int, int], put: Put
 ) -> None:

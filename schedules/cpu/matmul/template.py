@@ -292,7 +292,7 @@ class _Matmul:
     def copied_groups(self, values: Inliner, block: _Block, first: Dim, whole: Dim, rest: int) -> Element | None:
         """The columns of a block in a copy of their own, in groups: ``whole`` ones from group ``first`` on, and the
         last one, of ``rest`` terms; None if B is stored so."""
-        if not self.copies or self.dots is None or self.dots.copied is None:
+        if self.dots is None or self.dots.copied is None:
             return None
         _, right = self.operands(block, block.first, {})
         most = (static_size(whole) if self.k_blocks == 1 else self.dots.most(self.k_blocks)) + (rest > 0)
@@ -498,7 +498,7 @@ def schedule_matmul(task: Task, target: CpuTarget, config: MatmulConfig | None =
     sizes, dots = sizes_of(task, c), find_dots(task, c, target)
     if dots is not None:  # a product of groups: as large in memory, and as long, as one of f32
         whole, run = max(dots.whole, 1), row_run(c)
-        c, sizes = dots.contraction, replace(sizes, k=whole, grouped=True, run=run, columns=dots.copied)
+        c, sizes = dots.contraction, replace(sizes, k=whole, grouped=True, run=run, columns=None)
     coded = find_coded(c, target) if dots is None else None
     if coded is not None:
         c, sizes = coded.contraction, replace(sizes, one_sum=False)
