@@ -46,10 +46,11 @@ def transposed_copy(body: ir.Body, number: int, vector_bytes: int) -> Transposed
     pairs = [_pair(body, at) for at in range(number, end, 2)]
     if any(p is None for p in pairs) or load.buffer is store.buffer or load.dtype != store.buffer.dtype:
         return None
-    moved = [_distances(first, typed(_Pair, p)) for p in pairs]
-    step = moved[size][1] if len(moved) > size and moved[size] is not None else None
-    if step is None or step % size:
+    moved = [_distances(first, p) for p in pairs if p is not None]
+    next_column = moved[size]
+    if next_column is None or next_column[1] % size:
         return None
+    step = next_column[1]
     wanted = [(i, i // size * step + i % size) for i in range(len(pairs))]
     if moved != wanted or _used(body, end, {typed(ir.Let, body[at]).var for at in range(number, end, 2)}):
         return None
@@ -82,7 +83,7 @@ def _distances(first: _Pair, later: _Pair) -> tuple[int, int] | None:
     """The distances of the places that two pairs read and write; None if they are of other buffers or strides, or the
     distances are not known."""
     found = []
-    for a, b in zip(first, later, strict=True):
+    for a, b in ((first[0], later[0]), (first[1], later[1])):
         x, y = typed(ir.Ramp, a.indices[0]), typed(ir.Ramp, b.indices[0])
         apart = poly.add(poly.to_poly(y.base), poly.to_poly(x.base), -1)
         if a.buffer is not b.buffer or x.stride != y.stride or not set(apart) <= {()}:

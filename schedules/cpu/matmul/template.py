@@ -295,7 +295,7 @@ class _Matmul:
         if self.dots is None or self.dots.copied is None:
             return None
         _, right = self.operands(block, block.first, {})
-        most = (static_size(whole) if self.k_blocks == 1 else self.dots.most(self.k_blocks)) + (rest > 0)
+        most = (0 if static_size(whole) == 0 else self.dots.most(self.k_blocks)) + (rest > 0)
         terms = (first, whole, rest, self.dots.group)
         by_terms = self.dots.copied is Columns.APART
         columns = block.columns, block.groups

@@ -101,7 +101,7 @@ def test_scores_and_values_of_heads(rows: int, features: str) -> None:
     q, k, v = (torch.randn(2, n, 3 * 32).bfloat16() for n in (rows, 53, 53))
 
     def model(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        q, k, v = (x.unflatten(2, (3, 32)).transpose(1, 2) for x in (q, k, v * 0.75))
+        q, k, v = (x.view(*x.shape[:2], 3, 32).transpose(1, 2) for x in (q, k, v * 0.75))
         scores = torch.einsum("bhid,bhjd->bhij", q, k)
         return scores, torch.relu(scores) @ v
 
