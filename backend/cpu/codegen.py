@@ -20,7 +20,7 @@ from taskmap.backend.cpu.prelude import prelude_parts
 from taskmap.backend.cpu.team import PARALLEL
 from taskmap.backend.cpu.tile_assembly import RegisterTile, assembly
 from taskmap.backend.cpu.tile_reader import register_tile
-from taskmap.backend.cpu.transposed_copies import SIDE, TransposedCopy, transposed_copy
+from taskmap.backend.cpu.transposed_copies import SIDE, TransposedMatrix, transposed_copy
 from taskmap.backend.store.key import KernelSource
 from taskmap.ir import nodes as ir
 from taskmap.ir.construct import constant_value, static_size
@@ -159,7 +159,7 @@ class _Emitter:
         for line in assembly(tile, self.vector_bytes, a, b, out, count, ahead):
             self.line(line)
 
-    def transposition(self, square: TransposedCopy) -> str:
+    def transposition(self, square: TransposedMatrix) -> str:
         """The copy of a square of words."""
         size = 4 // square.written.dtype.bytes
         to = f"(u32 *)({self.c.name(square.written)} + {self.c.address(square.first)}), {square.step // size}"

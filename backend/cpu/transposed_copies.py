@@ -21,7 +21,7 @@ SIDE = 16
 
 
 @dataclass(frozen=True, slots=True)
-class TransposedCopy:
+class TransposedMatrix:
     """A square of words: row i begins ``rows`` · i elements behind element ``source`` of ``read``; its word j becomes
     word i behind element ``first + step · j`` of ``written``. end: the number of the statement after it."""
 
@@ -34,7 +34,7 @@ class TransposedCopy:
     end: int
 
 
-def transposed_copy(body: ir.Body, number: int, vector_bytes: int) -> TransposedCopy | None:
+def transposed_copy(body: ir.Body, number: int, vector_bytes: int) -> TransposedMatrix | None:
     """The square that the statements of ``body`` from ``number`` on copy: each names a vector, or stores the one just
     named. None if they do something else, or a name is used again."""
     first = _pair(body, number)
@@ -57,7 +57,7 @@ def transposed_copy(body: ir.Body, number: int, vector_bytes: int) -> Transposed
     source, target = typed(ir.Ramp, load.indices[0]), typed(ir.Ramp, store.indices[0])
     if constant_value(target.stride) != size:
         return None
-    return TransposedCopy(store.buffer, target.base, step, load.buffer, source.base, source.stride, end)
+    return TransposedMatrix(store.buffer, target.base, step, load.buffer, source.base, source.stride, end)
 
 
 _Pair = tuple[ir.Load, ir.Store]

@@ -54,6 +54,8 @@ class PanelWidth(Protocol):
 
 PACK = "pack"
 """The operator of packed weights."""
+_FEWEST_ROWS = 16
+"""The fewest rows of a product of bytes for which the sums of columns are computed on every call, to flip signs."""
 _SMALLEST, _SMALLEST_IN_TILES = 1 << 12, 1 << 8
 """Elements of the weights that are packed, at least; fewer for tile registers: products of bytes are otherwise widened
 one by one, and weights of floats copied on every call."""
@@ -141,7 +143,7 @@ class PackWeights(GraphPass):
             return None
         found = self._convolution(node) if windowed else self._matmul(node, constant)
         if found is None:
-            return None
+            return None if windowed else self._with_signs(node)
         position, order = found
         bytes_only = byte_factors(node.define.body) if order.together > 1 else None
         flips = bytes_only is not None and not self.any_signs(*bytes_only)
@@ -212,6 +214,24 @@ class PackWeights(GraphPass):
         if not self._is_shared(c, read, factors):
             return None
         return position, PackOrder(axis, others, static_size(weight.shape[axis]) or 1, width, together, filled)
+
+    def _with_signs(self, node: Node) -> Node | None:
+        """A batch of products of bytes whose second operands differ, with the signs that instructions take: the
+        template copies these operands in groups. None if it does not, or takes them as they are."""
+        assert node.define is not None
+        c = find_contraction(node.define.axes, node.shape, node.define.body)
+        factors = byte_factors(node.define.body)
+        read = None if c is None else _plain(c.b)
+        if c is None or factors is None or read is None or len(c.k) != 1 or len(c.n) != 1:
+            return None
+        rows, columns, terms = (static_size(product([d for _, d in axes])) or 0 for axes in (c.m, c.n, c.k))
+        together = self.together(*factors)
+        if together == 1 or self.any_signs(*factors) or self._is_shared(c, read, factors):
+            return None
+        if rows < _FEWEST_ROWS or terms < together or not columns:
+            return None
+        signed = multiply_unsigned_by_signed(node)
+        return None if signed is None or not signed[1] else with_terms(node, *signed)
 
     def _is_shared(self, c: Contraction, weight: Load, factors: tuple[DType, DType]) -> bool:
         """True if every product of a batch reads the same weight; a batch of one does, but groups of neighbours have
