@@ -21,12 +21,11 @@ from taskmap.ir.types import DType
 from taskmap.schedules.common.access import accesses
 from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.common.loops import each_column
+from taskmap.schedules.cpu.matmul.column_copies import SIDE
 from taskmap.schedules.cpu.matmul.summed_loops import Element
 
 Put = Callable[[Expr, Expr, Expr, Inliner], None]
 """Copies one element: put(group, place in the group, column, values)."""
-_SIDE = 16
-"""Words along each side of a square that is copied at once (``backend/cpu/transposed_copies.py``)."""
 _GROUPS = 32
 """Groups of a column that are copied before those of the next: two lines of memory."""
 
@@ -85,7 +84,7 @@ def copy_groups(
     if used < width:
         with b.loop("group", values.simplifier(index(whole) + (rest > 0))) as group:
             values.bind(group, most)
-            for lane, _ in each_column(b, values, column_groups((width - used) * size, _SIDE)):
+            for lane, _ in each_column(b, values, column_groups((width - used) * size, SIDE)):
                 b.store(copy, (group, used + lane // size, lane % size), const(0, dtype))
 
     def element(where: Sequence[Expr], column: Expr, inside: Inliner) -> Expr:
@@ -103,21 +102,21 @@ def _copy_by_terms(
     whole, most, size = terms
     start = 0
     for count, lanes in groups:
-        end, squares = start + count * lanes, values.simplifier(index(whole) // _SIDE)
-        if lanes != _SIDE or most < _SIDE:
+        end, squares = start + count * lanes, values.simplifier(index(whole) // SIDE)
+        if lanes != SIDE or most < SIDE:
             _copy_words(b, values, (start, end), (index(0), whole), terms, put)
         else:
             with b.loop("vector", count) as v, b.loop("square", squares) as square:
                 values.bind(v, count)
-                values.bind(square, most // _SIDE)
+                values.bind(square, most // SIDE)
                 with b.loop("lane", lanes, LoopKind.VECTOR) as lane:
                     inside = values.nested()
                     inside.bind(lane, lanes)
-                    for group in range(_SIDE):
+                    for group in range(SIDE):
                         for place in range(size):
-                            put(square * _SIDE + group, index(place), v * lanes + lane + start, inside)
-            if static_size(whole) is None or (static_size(whole) or 0) % _SIDE:
-                first = values.simplifier(squares * _SIDE)
+                            put(square * SIDE + group, index(place), v * lanes + lane + start, inside)
+            if static_size(whole) is None or (static_size(whole) or 0) % SIDE:
+                first = values.simplifier(squares * SIDE)
                 _copy_words(b, values, (start, end), (first, index(whole) - first), (whole, most, size), put)
         start = end
 

@@ -30,7 +30,7 @@ from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.common.matmul_form import anchor_of, packed_panels
 from taskmap.schedules.cpu.matmul.ahead import Ahead, NextPanel, stored_weights
 from taskmap.schedules.cpu.matmul.code_tile import CodedContraction, CodeOperands, emit_code_tile, find_coded
-from taskmap.schedules.cpu.matmul.column_copies import columns_of, copy_columns
+from taskmap.schedules.cpu.matmul.column_copies import columns_of, copy_columns, is_moved
 from taskmap.schedules.cpu.matmul.config import (
     Columns,
     MatmulConfig,
@@ -287,7 +287,8 @@ class _Matmul:
             return None
         whole = [-(-(static_size(d) or 1) // self.k_blocks) for _, d in self.k_order()]
         _, right = self.operands(block, block.first, offsets)
-        return copy_columns(self.b, values.nested(), right, block.vectors, extents, whole, self.sizes.columns)
+        lie, moved = self.sizes.columns, is_moved(self.task, self.c.b)
+        return copy_columns(self.b, values.nested(), right, block.vectors, extents, whole, lie, moved=moved)
 
     def copied_groups(self, values: Inliner, block: _Block, first: Dim, whole: Dim, rest: int) -> Element | None:
         """The columns of a block in a copy of their own, in groups: ``whole`` ones from group ``first`` on, and the
