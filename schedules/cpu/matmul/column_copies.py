@@ -93,20 +93,20 @@ def copy_columns(
         b.store(copy, (term, column), right(at, column, inside))
 
     if lie is Columns.APART:
-        start = 0
+        first = 0
         for count, width in groups:
             squares = values.simplifier(index(k[position]) // SIDE if moved and width == SIDE else index(0))
+            done = values.simplifier(squares * SIDE)
             for column, inside in each_column(b, values, [(count, width)]):
                 with b.loop("square", squares) as square:
                     inside.bind(square, max(most[position] // SIDE, 1))
                     here = inside.nested()
-                    for term in range(SIDE):
-                        put(square * SIDE + term, column + start, here)
-                copied = inside.simplifier(squares * SIDE)
-                with b.loop("term", inside.simplifier(index(k[position]) - copied)) as term:
+                    for place in range(SIDE):
+                        put(square * SIDE + place, column + first, here)
+                with b.loop("term", values.simplifier(index(k[position]) - done)) as term:
                     inside.bind(term, most[position])
-                    put(copied + term, column + start, inside.nested())
-            start += count * width
+                    put(done + term, column + first, inside.nested())
+            first += count * width
     else:
         with b.loop("term", index(k[position])) as term:
             values.bind(term, most[position])
