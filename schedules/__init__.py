@@ -35,7 +35,7 @@ from taskmap.schedules.cpu.convolution.weight_gradient import schedule_correlati
 from taskmap.schedules.cpu.matmul.amx_operands import FEWEST_ROWS
 from taskmap.schedules.cpu.matmul.amx_template import schedule_tiles
 from taskmap.schedules.cpu.matmul.amx_tile import tile_unit
-from taskmap.schedules.cpu.matmul.dot_tile import group_size, pairs_of_bf16
+from taskmap.schedules.cpu.matmul.dot_tile import copies_pairs, group_size, pairs_of_bf16
 from taskmap.schedules.cpu.matmul.template import panel_width, schedule_matmul
 from taskmap.schedules.cpu.pointwise import schedule_pointwise
 from taskmap.schedules.cpu.recurrence import schedule_recurrence
@@ -181,10 +181,14 @@ def packed_with_signs(a: DType, b: DType, target: CpuTarget) -> bool:
     return has_tiles(a, b, target)
 
 
-def copies_columns(rows: int, terms: int, a: DType, b: DType, target: CpuTarget) -> bool:
+def copies_columns(rows: int, terms: int, a: DType, b: DType, target: CpuTarget, *, contiguous: bool) -> bool:
     """True if the templates of ``target`` pack the columns of b themselves while they multiply a, of ``rows`` ×
-    ``terms``, each column once: all rows of a stay in the second-level cache."""
-    return has_tiles(a, b, target) and rows >= FEWEST_ROWS and 2 * rows * terms * a.bytes <= target.l2
+    ``terms``: contiguous ones for tiles, each once while all rows of a stay in the second-level cache; pairs of bf16
+    for at most two blocks of rows."""
+    bytes_of_a = 2 * rows * terms * a.bytes
+    if has_tiles(a, b, target):
+        return contiguous and rows >= FEWEST_ROWS and bytes_of_a <= target.l2
+    return copies_pairs(rows, a, b, target, contiguous=contiguous) and bytes_of_a <= 2 * target.l2
 
 
 def has_tiles(a: DType, b: DType, target: CpuTarget) -> bool:

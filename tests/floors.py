@@ -29,7 +29,8 @@ FLOORS: dict[str, tuple[str, ...]] = {
     ),
     "taskmap.backend.cpu": (
         "lane_tests tile_assembly",
-        "expressions math/ native_functions openmp_threads interleaved_stores team tile_model tile_permission",
+        "expressions math/ native_functions openmp_threads interleaved_stores team tile_model tile_permission "
+        "transposed_copies",
         "host tile_reader",
         "prelude toolchain",
         "codegen compile",

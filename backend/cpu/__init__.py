@@ -7,6 +7,7 @@
     prelude          the types and functions that one source uses
     expressions      expressions as C
     interleaved_stores  vectors that fill memory together
+    transposed_copies  squares of words whose rows become columns
     lane_tests       comparisons of consecutive indices, in 32 bits
     tile_assembly    register tiles as inline assembly
     tile_reader      the register tiles of a lowered kernel

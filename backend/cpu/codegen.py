@@ -20,6 +20,7 @@ from taskmap.backend.cpu.prelude import prelude_parts
 from taskmap.backend.cpu.team import PARALLEL
 from taskmap.backend.cpu.tile_assembly import RegisterTile, assembly
 from taskmap.backend.cpu.tile_reader import register_tile
+from taskmap.backend.cpu.transposed_copies import SIDE, TransposedMatrix, transposed_copy
 from taskmap.backend.store.key import KernelSource
 from taskmap.ir import nodes as ir
 from taskmap.ir.construct import constant_value, static_size
@@ -137,6 +138,9 @@ class _Emitter:
             if product is not None:
                 self.register_tile(product)
                 done = product.end
+            elif (square := transposed_copy(body, number, self.vector_bytes)) is not None:
+                self.line(self.transposition(square))
+                done = square.end
             elif number in early:
                 self.early_store(typed(ir.Store, s))
             elif number in together:
@@ -154,6 +158,14 @@ class _Emitter:
         ahead = f"{self.c.name(tile.ahead.buffer)} + {self.c.address(tile.ahead.base)}" if tile.ahead else ""
         for line in assembly(tile, self.vector_bytes, a, b, out, count, ahead):
             self.line(line)
+
+    def transposition(self, square: TransposedMatrix) -> str:
+        """The copy of a square of words."""
+        size = 4 // square.written.dtype.bytes
+        to = f"(u32 *)({self.c.name(square.written)} + {self.c.address(square.first)}), {square.step // size}"
+        read, rows = square.read, self.c.address(square.rows)
+        source = f"{self.c.name(read)} + {self.c.address(square.source)}, {read.dtype.bytes} * {rows}"
+        return f"tm_transpose_u32x{SIDE}({to}, {source});"
 
     def early_store(self, s: ir.Store) -> None:
         """The value of an interleaved vector, stored with the last one."""

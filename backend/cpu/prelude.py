@@ -7,6 +7,7 @@ No header is included, so compile time depends on use alone. The names (V is a v
     tm_load_masked_V(p, n)  tm_store_masked_V(p, x, n)   the first n lanes; a load gives 0 in the others
     tm_load_strided_V(p, step)  tm_store_strided_V(p, step, x)   p[l * step] is lane l
     tm_store_pairs_V(p, a, b)                        a and b interleaved, of 16-bit elements
+    tm_transpose_V(to, step, from, bytes)            a square of 16 × 16 words: rows of `from` become columns of `to`
     tm_store_fours_V(p, a, b, c, d)                  the same of 8-bit elements
     tm_look_up_V(p, bytes)  tm_vpermi2b_V            p[bytes[l]] in lane l, of the 256 elements of 8 bits at p
     tm_vcvtneps2bf16_V(x)                            f32 rounded to bf16
@@ -69,6 +70,7 @@ _STRUCTURAL: dict[str, _Definition] = {
     "store": math_memory.store,
     "store_pairs": math_memory.store_pairs,
     "store_fours": math_memory.store_fours,
+    "transpose": math_memory.transpose,
     "load_strided": math_memory.load_strided,
     "look_up": look_up,
     "vpermi2b": permuted,

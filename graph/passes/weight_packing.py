@@ -54,6 +54,8 @@ class PanelWidth(Protocol):
 
 PACK = "pack"
 """The operator of packed weights."""
+_FEWEST_ROWS = 16
+"""The fewest rows of a product of bytes for which the sums of columns are computed on every call, to flip signs."""
 _SMALLEST, _SMALLEST_IN_TILES = 1 << 12, 1 << 8
 """Elements of the weights that are packed, at least; fewer for tile registers: products of bytes are otherwise widened
 one by one, and weights of floats copied on every call."""
@@ -81,8 +83,16 @@ def _of_opposite_signs(a: DType, b: DType) -> bool:
     return False
 
 
-def _never(rows: int, terms: int, a: DType, b: DType) -> bool:
+def _never(rows: int, terms: int, a: DType, b: DType, *, contiguous: bool) -> bool:
     return False
+
+
+class CopiesColumns(Protocol):
+    """True if the template of a product copies columns of B in the order in which it reads them."""
+
+    def __call__(self, rows: int, terms: int, a: DType, b: DType, *, contiguous: bool) -> bool:
+        """Of ``rows`` × ``terms`` elements of a. contiguous: neighbouring columns are adjacent in memory."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +101,8 @@ class PackWeights(GraphPass):
 
     together: the number of neighbours along a sum of products of these types that one instruction multiplies. filled:
     the number of terms of such a sum that it adds, a multiple of that. any_signs: true if it multiplies bytes of these
-    types as they are; else they become unsigned and signed ones. copies: true if the template of a product of so many
-    rows and terms packs contiguous columns itself, each once. images: packs only weights of convolutions, and only
+    types as they are; else they become unsigned and signed ones. copies: true if the template of a product packs its
+    columns itself. images: packs only weights of convolutions, and only
     those whose neighbouring channels are apart in memory.
     """
 
@@ -101,7 +111,7 @@ class PackWeights(GraphPass):
     together: Callable[[DType, DType], int] = _one_by_one
     filled: Callable[[DType, DType], int] = _one_by_one
     any_signs: Callable[[DType, DType], bool] = _of_opposite_signs
-    copies: Callable[[int, int, DType, DType], bool] = _never
+    copies: CopiesColumns = _never
     name = "pack-weights"
     before = "every contraction reads its operands in the layout of the model"
     after = "weights are read through pack nodes"
@@ -133,7 +143,7 @@ class PackWeights(GraphPass):
             return None
         found = self._convolution(node) if windowed else self._matmul(node, constant)
         if found is None:
-            return None
+            return None if windowed else self._with_signs(node)
         position, order = found
         bytes_only = byte_factors(node.define.body) if order.together > 1 else None
         flips = bytes_only is not None and not self.any_signs(*bytes_only)
@@ -205,6 +215,24 @@ class PackWeights(GraphPass):
             return None
         return position, PackOrder(axis, others, static_size(weight.shape[axis]) or 1, width, together, filled)
 
+    def _with_signs(self, node: Node) -> Node | None:
+        """A batch of products of bytes whose second operands differ, with the signs that instructions take: the
+        template copies these operands in groups. None if it does not, or takes them as they are."""
+        assert node.define is not None
+        c = find_contraction(node.define.axes, node.shape, node.define.body)
+        factors = byte_factors(node.define.body)
+        read = None if c is None else _plain(c.b)
+        if c is None or factors is None or read is None or len(c.k) != 1 or len(c.n) != 1:
+            return None
+        rows, columns, terms = (static_size(product([d for _, d in axes])) or 0 for axes in (c.m, c.n, c.k))
+        together = self.together(*factors)
+        if together == 1 or self.any_signs(*factors) or self._is_shared(c, read, factors):
+            return None
+        if rows < _FEWEST_ROWS or terms < together or not columns:
+            return None
+        signed = multiply_unsigned_by_signed(node)
+        return None if signed is None or not signed[1] else with_terms(node, *signed)
+
     def _is_shared(self, c: Contraction, weight: Load, factors: tuple[DType, DType]) -> bool:
         """True if every product of a batch reads the same weight; a batch of one does, but groups of neighbours have
         a batch's own layout."""
@@ -213,11 +241,11 @@ class PackWeights(GraphPass):
 
     def _worth_it(self, c: Contraction, weight: Node, axis: int, together: int, factors: tuple[DType, DType]) -> bool:
         """True if packing on every call pays: many rows use the columns, or several rows use strided ones. Fewer rows
-        suffice if packing makes an instruction usable that multiplies several neighbours. False for contiguous columns
-        that the template copies itself."""
+        suffice if packing makes an instruction usable that multiplies several neighbours. False for columns that the
+        template copies itself."""
         rows, terms = (static_size(product([d for _, d in axes])) for axes in (c.m, c.k))
         contiguous = _is_contiguous(weight, axis)
-        if rows is not None and together > 1 and contiguous and self.copies(rows, terms or 0, *factors):
+        if rows is not None and together > 1 and self.copies(rows, terms or 0, *factors, contiguous=contiguous):
             return False
         return rows is None or rows >= (256 if together == 1 else 64) or (rows >= 8 and not contiguous)
 

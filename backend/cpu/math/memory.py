@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from taskmap.backend.cpu.math.types import Vector
 
@@ -283,3 +283,53 @@ def scatter(v: Vector, index: Vector) -> str:
     else:
         stores = " ".join(f"p[i[{lane}]] = x[{lane}];" for lane in range(v.lanes))
     return v.render(f"TM_INLINE void tm_scatter_${{D}}_{index.name}($T *p, {index.name} i, $V x) {{ {stores} }}")
+
+
+# One instruction for each shuffle: neighbours within blocks of four lanes, pairs within blocks, then blocks.
+_TRANSPOSE = """\
+TM_INLINE void tm_transpose_$V($T *to, i64 step, const void *from, i64 bytes) {
+#if defined(__clang__) || __GNUC__ >= 12
+$exchanged
+#else
+  for (i64 j = 0; j < $L; j++)
+    for (i64 i = 0; i < $L; i++) to[j * step + i] = tm_load_$V((const $T *)((const char *)from + i * bytes))[j];
+#endif
+}"""
+
+
+def transpose(v: Vector, vector_bytes: int) -> str | None:
+    """`tm_transpose_V(to, step, from, bytes)`: lane j of the vector at from + i * bytes becomes lane i of the one at
+    to + j * step, for vectors of sixteen elements of 32 bits."""
+    if v.bits != 32 or v.lanes != 16 or vector_bytes != 64:
+        return None
+    lines = [f"$V r0_{i} = tm_load_$V((const $T *)((const char *)from + {i} * bytes));" for i in range(16)]
+    for number, exchanges in enumerate(_EXCHANGES):
+        apart = 1 << number
+        for low in (i for i in range(16) if not i & apart):
+            for at, lanes in zip((low, low + apart), exchanges, strict=True):
+                pair = f"r{number}_{low}, r{number}_{low + apart}"
+                lines.append(f"$V r{number + 1}_{at} = __builtin_shufflevector({pair}, {', '.join(map(str, lanes))});")
+    # The first two rounds leave columns 1 and 2 of each block in each other's place.
+    order = [i & 12 | (i & 1) << 1 | (i & 2) >> 1 for i in range(16)]
+    lines += [f"tm_store_$V(to + {order[i]} * step, r4_{i});" for i in range(16)]
+    exchanged = v.render("\n".join("  " + line for line in lines))
+    return v.render(_TRANSPOSE, exchanged=exchanged)
+
+
+def _each_block(lanes: Sequence[int]) -> list[int]:
+    """Lanes of the first blocks of four of two vectors, and those of the later blocks likewise."""
+    return [lane + block for block in (0, 4, 8, 12) for lane in lanes]
+
+
+def _whole_blocks(first: int) -> list[int]:
+    """Every other block of four lanes of two vectors, from block ``first`` on."""
+    return [4 * block + lane for block in (first, first + 2, first + 4, first + 6) for lane in range(4)]
+
+
+_EXCHANGES = (
+    (_each_block((0, 16, 1, 17)), _each_block((2, 18, 3, 19))),
+    (_each_block((0, 1, 16, 17)), _each_block((2, 3, 18, 19))),
+    (_whole_blocks(0), _whole_blocks(1)),
+    (_whole_blocks(0), _whole_blocks(1)),
+)
+"""The lanes of two vectors that each of their successors takes, by rounds, between vectors 1, 2, 4 and 8 apart."""

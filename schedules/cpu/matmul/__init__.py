@@ -3,6 +3,7 @@
     microkernel   sizes of the register-blocked product of a tile, shared by all templates of the CPU
     register_tile the product itself: the strategy of a core
     column_copies panels of columns that are not packed, each copied once for many rows
+    group_copies  the same in groups of neighbours along the sum, for dot products
     ahead         prefetches of packed weights: the next panel
     summed_loops  loops over the axes of a sum
     term_loops    loops over a sum in which the addresses of A grow by the same steps

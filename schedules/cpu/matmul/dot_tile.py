@@ -10,15 +10,17 @@ operands, so values beside an edge never enter it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
 from taskmap.ir.algebra.mapping import repeat
 from taskmap.ir.analysis.contraction import BYTES, Contraction, unconverted
 from taskmap.ir.analysis.positions import flatten
+from taskmap.ir.analysis.simplify import Simplifier
 from taskmap.ir.builder import Builder, region
-from taskmap.ir.construct import cast, const, index, minimum, ramp, select, static_size
+from taskmap.ir.construct import cast, const, index, minimum, product, ramp, select, static_size
 from taskmap.ir.isa.entry import Instruction
 from taskmap.ir.isa.specs import MatMulSpec
 from taskmap.ir.isa.table import table_of
@@ -28,10 +30,16 @@ from taskmap.ir.target import CpuTarget
 from taskmap.ir.task import Task
 from taskmap.ir.types import DType, bf16, compute_type, i8, i32, u8
 from taskmap.schedules.common.inline import Inliner
-from taskmap.schedules.common.matmul_form import packed_group
+from taskmap.schedules.common.matmul_form import packed_group, packed_panels
+from taskmap.schedules.cpu.matmul.column_copies import contains_sum
+from taskmap.schedules.cpu.matmul.config import Columns
+from taskmap.schedules.cpu.matmul.group_copies import lies_by_terms
+from taskmap.schedules.cpu.matmul.summed_loops import Element
 from taskmap.schedules.cpu.matmul.term_loops import term_loops
 
-Element = Callable[[Sequence[Expr], Expr, Inliner], Expr]
+_FEWEST_ROWS = 8
+"""The fewest rows that pay for a copy of B in groups, if its columns are neighbours in memory. A copy of columns that
+lie apart pays for one row: in place, they are collected element by element."""
 
 
 def group_size(a: DType, b: DType, target: CpuTarget) -> int:
@@ -44,6 +52,12 @@ def group_size(a: DType, b: DType, target: CpuTarget) -> int:
 def pairs_of_bf16(target: CpuTarget) -> Instruction | None:
     """The instruction of ``target`` that adds products of pairs of bf16 to vectors of f32; None without one."""
     return _instruction(bf16, bf16, target)
+
+
+def copies_pairs(rows: int, a: DType, b: DType, target: CpuTarget, *, contiguous: bool) -> bool:
+    """True if a product of bf16 with ``rows`` rows copies a B that is not packed in pairs. contiguous: its columns are
+    neighbours in memory."""
+    return (a, b) == (bf16, bf16) and pairs_of_bf16(target) is not None and (not contiguous or rows >= _FEWEST_ROWS)
 
 
 def _instruction(a: DType, b: DType, target: CpuTarget) -> Instruction | None:
@@ -63,12 +77,14 @@ def _depth(instruction: Instruction) -> int:
 @dataclass(frozen=True, slots=True)
 class GroupedContraction:
     """A contraction of ``depth`` terms on dot products; its factors have the operands' own types. loops: the extents of
-    the loops over its whole groups, outermost first (``term_loops``)."""
+    the loops over its whole groups, outermost first (``term_loops``). copied: how columns of B lie in memory that are
+    copied in groups (``group_copies``); None if B is stored in groups."""
 
     instruction: Instruction
     contraction: Contraction
     depth: int
     loops: tuple[int, ...]
+    copied: Columns | None = None
 
     @property
     def group(self) -> int:
@@ -80,7 +96,30 @@ class GroupedContraction:
         """Groups without padding."""
         return self.depth // self.group
 
-    def loops_of(self, parts: int) -> tuple[int, ...]:
+    @property
+    def rest(self) -> int:
+        """Terms of one more group, which zeros fill; 0 if there is none."""
+        return self.depth % self.group
+
+    @property
+    def type_of_b(self) -> DType:
+        """The type of the second operand."""
+        assert isinstance(self.instruction.spec, MatMulSpec)
+        return self.instruction.spec.b
+
+    def part(self, number: Expr, parts: int, simplifier: Simplifier) -> tuple[Dim, tuple[Dim, ...]]:
+        """The first group of part ``number`` of the sum, and the extents of the loops over its whole groups."""
+        outer, *inner = self._loops_of(parts)
+        depth = -(-outer // parts)
+        loops = (simplifier.dim(minimum(outer - number * depth, depth)), *inner)
+        return simplifier.dim(number * depth * math.prod(inner)), loops
+
+    def most(self, parts: int) -> int:
+        """Whole groups of a part, at most."""
+        outer, *inner = self._loops_of(parts)
+        return -(-outer // parts) * math.prod(inner)
+
+    def _loops_of(self, parts: int) -> tuple[int, ...]:
         """The loops over whole groups, of which the first can be split into so many parts."""
         return self.loops if parts <= self.loops[0] else (self.whole,)
 
@@ -96,15 +135,30 @@ class GroupedContraction:
 
 
 def find_dots(task: Task, c: Contraction, target: CpuTarget) -> GroupedContraction | None:
-    """The dot products that compute a contraction on ``target``: None unless B is packed in the groups of one of its
-    instructions, whose types both factors have without rounding."""
+    """The dot products that compute a contraction on ``target``: None unless both factors have the types of one of its
+    instructions without rounding, and B is packed in its groups, or worth a copy in groups."""
     a, b = unconverted(c.a), unconverted(c.b)
     found = _instruction(a.dtype, b.dtype, target)
     depth = static_size(c.k[0][1]) if len(c.k) == 1 else None
-    if found is None or depth is None or packed_group(task, c) != _depth(found):
+    if found is None or not depth:
         return None
-    narrow = replace(c, a=a, b=b)
-    return GroupedContraction(found, narrow, depth, term_loops(narrow, depth, _depth(found)))
+    narrow, copied = replace(c, a=a, b=b), None
+    if packed_group(task, c) != _depth(found):
+        copied = _columns_to_copy(task, narrow) if depth >= _depth(found) else None
+        if copied is None:
+            return None
+    return GroupedContraction(found, narrow, depth, term_loops(narrow, depth, _depth(found)), copied)
+
+
+def _columns_to_copy(task: Task, c: Contraction) -> Columns | None:
+    """The place in memory of the columns of a B that is copied in groups; None if it is better read in place."""
+    rows, columns = (static_size(product([d for _, d in axes])) for axes in (c.m, c.n))
+    if rows is None or columns is None or len(c.n) != 1 or packed_panels(task, c) is not None:
+        return None
+    if contains_sum(task, c.b):
+        return None
+    lie = Columns.APART if lies_by_terms(task, c) else Columns.NEIGHBOURS
+    return lie if lie is Columns.APART or rows >= _FEWEST_ROWS else None
 
 
 @contextmanager

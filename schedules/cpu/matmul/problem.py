@@ -16,6 +16,7 @@ from taskmap.schedules.common.space import Config
 from taskmap.schedules.cpu.matmul.amx_operands import find_operands
 from taskmap.schedules.cpu.matmul.config import Columns, MatmulConfig, Sizes, default, read_config, space, validity
 from taskmap.schedules.cpu.matmul.cost import cycles
+from taskmap.schedules.cpu.matmul.dot_tile import find_dots
 from taskmap.schedules.cpu.matmul.template import schedule_matmul
 
 __all__ = ["MatmulProblem", "find_matmul", "read_matmul"]
@@ -69,9 +70,9 @@ class MatmulProblem(MatmulForm):
 
 
 def find_matmul(task: Task, target: CpuTarget, hints: Mapping[Var, int]) -> MatmulProblem | None:
-    """The product that anchors a task, as ``MatmulForm.find`` says; None for one on tile registers."""
+    """The product that anchors a task, as ``MatmulForm.find`` says; None for one on tile registers or dot products."""
     found = anchor_of(task)
-    if found is not None and find_operands(task, found[1], target) is not None:
+    if found is not None and any(find(task, found[1], target) is not None for find in (find_operands, find_dots)):
         return None
     return MatmulProblem.find(task, hints)
 

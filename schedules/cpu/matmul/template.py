@@ -10,7 +10,6 @@ there too.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -31,8 +30,9 @@ from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.common.matmul_form import anchor_of, packed_panels
 from taskmap.schedules.cpu.matmul.ahead import Ahead, NextPanel, stored_weights
 from taskmap.schedules.cpu.matmul.code_tile import CodedContraction, CodeOperands, emit_code_tile, find_coded
-from taskmap.schedules.cpu.matmul.column_copies import columns_of, copy_columns
+from taskmap.schedules.cpu.matmul.column_copies import columns_of, copy_columns, is_moved
 from taskmap.schedules.cpu.matmul.config import (
+    Columns,
     MatmulConfig,
     Sizes,
     copies_panels,
@@ -41,6 +41,7 @@ from taskmap.schedules.cpu.matmul.config import (
     validity,
 )
 from taskmap.schedules.cpu.matmul.dot_tile import GroupedContraction, emit_dot_tile, find_dots
+from taskmap.schedules.cpu.matmul.group_copies import copy_groups
 from taskmap.schedules.cpu.matmul.microkernel import Tile, chain_of, choose_tile, emit_tile
 from taskmap.schedules.cpu.matmul.summed_loops import Element
 from taskmap.schedules.cpu.support.kernels import kernel_of
@@ -188,7 +189,8 @@ class _Matmul:
         """The columns that do not fill a panel; one by one if their number is symbolic."""
         if rest is not None:
             groups = tuple(column_groups(rest, self.lanes))
-            vectors = ((-(-rest // self.lanes), self.lanes),) if self.sizes.packed == self.width else groups
+            padded = self.sizes.packed == self.width or self.dots is not None
+            vectors = ((-(-rest // self.lanes), self.lanes),) if padded else groups
             self.panel(values, replace(block, column=start, vectors=vectors, groups=groups))
             return
         with self.b.loop("column", index(self.n) - start) as j:
@@ -198,7 +200,10 @@ class _Matmul:
     def panel(self, values: Inliner, block: _Block) -> None:
         """All rows of a block against one panel of columns."""
         if self.k_blocks == 1:
-            copied = self.copied(values, block, {}, [d for _, d in self.k_order()])
+            if self.dots:
+                copied = self.copied_groups(values, block, 0, self.dots.whole, self.dots.rest)
+            else:
+                copied = self.copied(values, block, {}, [d for _, d in self.k_order()])
             self.each_tile(values, block, lambda *tile: self.whole_tile(block, copied, *tile))
             return
         zero = const(0, self.accumulate)
@@ -206,11 +211,17 @@ class _Matmul:
         with self.b.loop("k_block", self.k_blocks) as part:
             values.bind(part, self.k_blocks)
             inside = values.nested()
-            cut = None if self.dots else self.cut(inside, part)
-            copied = None if cut is None else self.copied(inside, block, cut.offsets, cut.extents)
+            if self.dots:
+                first, loops = self.dots.part(part, self.k_blocks, inside.simplifier)
+                copied = self.copied_groups(inside, block, first, product(loops), 0)
+            else:
+                cut = self.cut(inside, part)
+                copied = self.copied(inside, block, cut.offsets, cut.extents)
             self.each_tile(inside, block, lambda *tile: self.partial_tile(block, out, part, copied, *tile))
-        if self.dots and self.dots.depth % self.dots.group:
-            self.each_tile(values.nested(), block, lambda *tile: self.dot_tail(block, out, *tile))
+        if self.dots and self.dots.rest:
+            tail = values.nested()
+            copied = self.copied_groups(tail, block, self.dots.whole, 0, self.dots.rest)
+            self.each_tile(tail, block, lambda *tile: self.dot_tail(block, out, copied, *tile))
         rows = values.simplifier(minimum(index(self.m) - block.first, block.size))
         self.epilogue(values, block, out, block.first, rows)
 
@@ -276,7 +287,20 @@ class _Matmul:
             return None
         whole = [-(-(static_size(d) or 1) // self.k_blocks) for _, d in self.k_order()]
         _, right = self.operands(block, block.first, offsets)
-        return copy_columns(self.b, values.nested(), right, block.vectors, extents, whole, self.sizes.columns)
+        lie, moved = self.sizes.columns, is_moved(self.task, self.c.b)
+        return copy_columns(self.b, values.nested(), right, block.vectors, extents, whole, lie, moved=moved)
+
+    def copied_groups(self, values: Inliner, block: _Block, first: Dim, whole: Dim, rest: int) -> Element | None:
+        """The columns of a block in a copy of their own, in groups: ``whole`` ones from group ``first`` on, and the
+        last one, of ``rest`` terms; None if B is stored so."""
+        if self.dots is None or self.dots.copied is None:
+            return None
+        _, right = self.operands(block, block.first, {})
+        most = (0 if static_size(whole) == 0 else self.dots.most(self.k_blocks)) + (rest > 0)
+        terms = (first, whole, rest, self.dots.group)
+        by_terms = self.dots.copied is Columns.APART
+        columns = block.columns, block.groups
+        return copy_groups(self.b, values.nested(), right, columns, terms, most, self.dots.type_of_b, by_terms)
 
     def whole_tile(
         self, block: _Block, copied: Element | None, values: Inliner, start: Expr, local: Expr, height: int
@@ -284,11 +308,11 @@ class _Matmul:
         """A tile from first to last."""
         if self.dots:
             out = self.b.allocate("tile", self.accumulate, (height, block.columns))
-            operands = self.operands(block, start, {})
+            left, right = self.operands(block, start, {})
             columns = (block.columns // self.lanes, self.lanes)
-            emit_dot_tile(self.b, values, height, columns, self.dots.loops, *operands, out, self.dots)
-            if self.dots.depth % self.dots.group:
-                self.dot_tail(block, out, values, start, index(0), height)
+            emit_dot_tile(self.b, values, height, columns, self.dots.loops, left, copied or right, out, self.dots)
+            if self.dots.rest:
+                self.dot_tail(block, out, copied, values, start, index(0), height)
             self.epilogue(values, block, out, start, self.rows_of(values, start, height))
             return
         if self.coded:
@@ -321,13 +345,22 @@ class _Matmul:
             return values.simplifier.dim(minimum(index(self.m) - start, height))
         return height
 
-    def dot_tail(self, block: _Block, out: Buffer, values: Inliner, start: Expr, local: Expr, height: int) -> None:
+    def dot_tail(
+        self,
+        block: _Block,
+        out: Buffer,
+        copied: Element | None,
+        values: Inliner,
+        start: Expr,
+        local: Expr,
+        height: int,
+    ) -> None:
         """The last group of the sum of a tile, which zeros fill, added to ``out``."""
         assert self.dots is not None
         a, right = self.operands(block, start, {})
         columns = (block.columns // self.lanes, self.lanes)
         emit_dot_tile(
-            *(self.b, values, height, columns, (1,), self.dots.tail(a), right, out, self.dots),
+            *(self.b, values, height, columns, (1,), self.dots.tail(a), copied or right, out, self.dots),
             first=self.dots.whole,
             row=local,
             resume=True,
@@ -357,13 +390,12 @@ class _Matmul:
     ) -> None:
         """One k-block of the sum of a tile, added to ``out``."""
         if self.dots:
-            outer, *inner = self.dots.loops_of(self.k_blocks)
-            depth = -(-outer // self.k_blocks)
-            loops = (values.simplifier.dim(minimum(outer - part * depth, depth)), *inner)
+            first, loops = self.dots.part(part, self.k_blocks, values.simplifier)
             columns = (block.columns // self.lanes, self.lanes)
+            left, right = self.operands(block, start, {})
             emit_dot_tile(
-                *(self.b, values, height, columns, loops, *self.operands(block, start, {}), out, self.dots),
-                first=values.simplifier.dim(part * depth * math.prod(inner)),
+                *(self.b, values, height, columns, loops, left, copied or right, out, self.dots),
+                first=first,
                 row=local,
                 resume=True,
             )
@@ -466,7 +498,8 @@ def schedule_matmul(task: Task, target: CpuTarget, config: MatmulConfig | None =
     require_count(task, task.outputs, stage.shape)
     sizes, dots = sizes_of(task, c), find_dots(task, c, target)
     if dots is not None:  # a product of groups: as large in memory, and as long, as one of f32
-        c, sizes = dots.contraction, replace(sizes, k=max(dots.whole, 1), grouped=True, run=row_run(c))
+        whole, run = max(dots.whole, 1), row_run(c)
+        c, sizes = dots.contraction, replace(sizes, k=whole, grouped=True, run=run, columns=None)
     coded = find_coded(c, target) if dots is None else None
     if coded is not None:
         c, sizes = coded.contraction, replace(sizes, one_sum=False)
@@ -475,5 +508,5 @@ def schedule_matmul(task: Task, target: CpuTarget, config: MatmulConfig | None =
     elif reason := validity(config, sizes, target):
         raise ScheduleError(f"{task.name!r} cannot be computed with {config}", why=f"{reason}.")
     stored = stored_weights(c.b, sizes.packed) if dots is None and coded is None else None
-    copies = dots is None and copies_panels(config, sizes, target)
+    copies = copies_panels(config, sizes, target)
     return _Matmul(task, stage, c, target, sizes, config, dots, stored, copies, coded).kernel()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,13 @@ from taskmap.graph.analysis.classify import definition
 from taskmap.graph.nodes import Graph, InputNode
 from taskmap.graph.ops.matmul import bmm, mm
 from taskmap.graph.passes.byte_products import multiply_unsigned_by_signed, with_terms
+from taskmap.graph.passes.weight_packing import PackWeights
 from taskmap.graph.reference import run
 from taskmap.ir.analysis.contraction import byte_factor, find_contraction
 from taskmap.ir.construct import static_size
+from taskmap.ir.target import cpu_target
 from taskmap.ir.types import DType, i8, i32, u8
+from taskmap.schedules import packed_together
 
 Array = NDArray[Any]
 
@@ -47,6 +51,25 @@ def test_the_results_are_the_same(a: DType, b: DType, batch: bool) -> None:
     assert (byte_factor(c.a), byte_factor(c.b)) == (u8, i8)
     arrays = [some(n.dtype, *(static_size(d) or 0 for d in n.shape)) for n in inputs]
     (got,) = run(Graph(inputs, [with_terms(node, product, terms)]), arrays)
+    np.testing.assert_array_equal(got, arrays[0].astype(np.int64) @ arrays[1].astype(np.int64))
+
+
+@pytest.mark.parametrize(("a", "b", "rows", "corrects"), [
+    (i8, i8, 16, 1),
+    (u8, u8, 16, 1),
+    (i8, u8, 16, 1),
+    (u8, i8, 16, 0),  # as instructions take them
+    (i8, i8, 15, 0),  # too few rows for sums of columns on every call
+])  # fmt: skip
+def test_a_batch_that_is_not_packed_has_these_signs(a: DType, b: DType, rows: int, corrects: int) -> None:
+    target = cpu_target("avx512", 2, features=["avx512_vnni"])
+    inputs = given(((3, rows, 37), a), ((3, 37, 24), b))
+    pack = PackWeights(lambda *sizes, **more: 16, together=partial(packed_together, target=target))
+    made = pack.run(Graph(inputs, [bmm(inputs[0], inputs[1], i32)]))
+    assert [n.op for n in made.nodes()].count("correct") == corrects
+    assert not any(n.op == "pack_groups" for n in made.nodes())
+    arrays = [some(n.dtype, *(static_size(d) or 0 for d in n.shape)) for n in inputs]
+    (got,) = run(made, arrays)
     np.testing.assert_array_equal(got, arrays[0].astype(np.int64) @ arrays[1].astype(np.int64))
 
 

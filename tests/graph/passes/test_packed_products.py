@@ -13,7 +13,7 @@ from taskmap.graph.ops.views import permute
 from taskmap.graph.passes.weight_packing import PACK, PackWeights
 from taskmap.graph.reference import run
 from taskmap.ir.nodes import Dim
-from taskmap.ir.target import cpu_target
+from taskmap.ir.target import CpuTarget, cpu_target
 from taskmap.ir.types import DType, bf16, f32
 from taskmap.schedules import copies_columns, packed_filled, packed_together
 
@@ -48,12 +48,29 @@ def test_a_batch_of_one_shares_its_weight_like_a_plain_product(batch: int, packs
 
 @pytest.mark.parametrize(("rows", "terms", "turned", "packs"), [
     (128, 768, False, 0),  # copied where it is multiplied
+    (128, 768, True, 0),  # transposed there
+    (1, 768, True, 0),
+    (2048, 2048, False, 1),  # many blocks of rows would each copy it
+    (2048, 2048, True, 1),
+])  # fmt: skip
+def test_dot_products_copy_their_pairs_for_few_blocks_of_rows(rows: int, terms: int, turned: bool, packs: int) -> None:
+    target = cpu_target("avx512", 2, l2=1 << 20, features=["avx512_bf16"])
+    assert packs_of(target, rows, terms, turned) == packs
+
+
+@pytest.mark.parametrize(("rows", "terms", "turned", "packs"), [
+    (128, 768, False, 0),  # copied where it is multiplied
     (128, 768, True, 1),  # its columns are strided
     (2048, 768, False, 1),  # all rows of a would be read from afar for each panel
     (16, 768, False, 0),  # too few
 ])  # fmt: skip
 def test_tiles_copy_the_columns_of_small_products_themselves(rows: int, terms: int, turned: bool, packs: int) -> None:
     target = cpu_target("avx512", 2, l2=2 << 20, features=["amx_tile", "amx_bf16"])
+    assert packs_of(target, rows, terms, turned) == packs
+
+
+def packs_of(target: CpuTarget, rows: int, terms: int, turned: bool) -> int:
+    """The tensors that are packed for a product of bf16 activations with 96 columns; turned: b is stored by columns."""
     inputs = [
         InputNode((), shape, bf16, i) for i, shape in enumerate([(rows, terms), (96, terms) if turned else (terms, 96)])
     ]
@@ -61,4 +78,4 @@ def test_tiles_copy_the_columns_of_small_products_themselves(rows: int, terms: i
     together, filled = (partial(of, target=target) for of in (packed_together, packed_filled))
     copies = partial(copies_columns, target=target)
     made = PackWeights(width, together=together, filled=filled, copies=copies).run(graph)
-    assert len([n for n in made.nodes() if n.op == "pack_groups"]) == packs
+    return len([n for n in made.nodes() if n.op == "pack_groups"])

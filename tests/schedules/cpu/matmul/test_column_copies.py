@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from taskmap.backend.cpu.codegen import generate
 from taskmap.ir.analysis.simplify import Simplifier
 from taskmap.ir.construct import constant_value, index
+from taskmap.ir.lower.pipeline import lower
 from taskmap.ir.nodes import Allocate, Body, Buffer, Expr, For, If, Kernel, Let, Load, Store, Var
 from taskmap.ir.target import CpuTarget, cpu_target
 from taskmap.ir.types import DType, bf16, f32
@@ -87,6 +89,27 @@ def test_products_of_copies_are_right(sizes: tuple[int, int, int], parts: int, o
     assert copies(kernel)
     a, b = (chance.standard_normal(s).astype(np.float32) for s in ((1, m, k), (1, k, n)))
     (found,) = interpreted(kernel, kernel, [a, b], {})
+    np.testing.assert_allclose(found, a.astype(np.float64) @ b, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+@pytest.mark.parametrize(("sizes", "squares"), [
+    ((33, 50, 34), 2),  # a panel of 32 columns, and 16 of the other
+    ((20, 33, 71), 1),
+    ((28, 48, 13), 0),
+])  # fmt: skip
+def test_squares_of_columns_that_lie_apart_are_transposed(
+    sizes: tuple[int, int, int], squares: int, parts: int
+) -> None:
+    """Squares of 16 terms and columns, and the rest of both one by one."""
+    m, n, k = sizes
+    target, chance = cpu_target("avx512", 1), np.random.default_rng(0)
+    kernel = schedule(product(m, n, k, "k").task(), target, MatmulConfig(Tile(6, 2), -(-m // 6) * 6, parts))
+    assert copies(kernel)
+    lowered = lower(kernel, target=target, verify=True)
+    assert generate(lowered, target.vector_bytes).text.count("tm_transpose_u32x16(") == squares
+    a, b = (chance.standard_normal(s).astype(np.float32) for s in ((1, m, k), (1, k, n)))
+    (found,) = interpreted(kernel, lowered, [a, b], {})
     np.testing.assert_allclose(found, a.astype(np.float64) @ b, rtol=1e-4, atol=1e-4)
 
 

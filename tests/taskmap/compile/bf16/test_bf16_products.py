@@ -83,11 +83,35 @@ def test_the_software_model_is_an_instruction_set(tmp_path: Path) -> None:
 
 
 @settings
-def test_a_batch_of_products(features: str) -> None:
+def test_a_batch_of_products(features: str, tmp_path: Path) -> None:
+    """The second operand differs for each, so no pass packs it: the products copy its groups themselves."""
     a, b = torch.randn(3, 40, 45).bfloat16(), torch.randn(3, 45, 50).bfloat16()
     for right in (b, b.mT.contiguous().mT):
-        got = compiled(torch.bmm, options={"features": features})(a, right)
+        got = compiled(torch.bmm, options={"features": features, "dump_dir": str(tmp_path)})(a, right)
         assert_as_accurate(got, torch.bmm(a, right), a.double() @ right.double())
+    texts = [path.read_text() for path in tmp_path.rglob("*.c")]
+    used = [unit for unit in UNITS.values() if unit is not None and any(re.search(unit, text) for text in texts)]
+    assert used == ([UNITS[features]] if UNITS[features] else [])
+
+
+@settings
+@pytest.mark.parametrize("rows", [1, 6, 49])
+def test_scores_and_values_of_heads(rows: int, features: str) -> None:
+    """Heads are views of one tensor, and values are scaled on their way to the product."""
+    q, k, v = (torch.randn(2, n, 3 * 32).bfloat16() for n in (rows, 53, 53))
+
+    def model(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        q, k, v = (x.view(*x.shape[:2], 3, 32).transpose(1, 2) for x in (q, k, v * 0.75))
+        scores = torch.einsum("bhid,bhjd->bhij", q, k)
+        return scores, torch.relu(scores) @ v
+
+    scores, values = compiled(model, options={"features": features})(q, k, v)
+    with torch.no_grad():
+        eager = model(q, k, v)
+    exact = model(q.double(), k.double(), v.double())
+    assert_as_accurate(scores, eager[0], exact[0])
+    assert (values.shape, values.dtype) == (eager[1].shape, eager[1].dtype)
+    assert (values.double() - exact[1]).norm() <= 1.5 * (eager[1].double() - exact[1]).norm()
 
 
 @settings

@@ -77,7 +77,11 @@ def test_a_constant_operand(
     torch.testing.assert_close(scaled, want.float() * layer.get_buffer("scale"), rtol=1e-6, atol=0)
     texts = [path.read_text() for path in tmp_path.rglob("*.c")]
     used = {unit for unit in UNITS.values() if any(re.search(unit, text) for text in texts)}
-    assert used == ({UNITS[options["features"]]} if options["features"] in UNITS and n * k >= 4096 else set())
+    if n * k >= 4096:
+        assert used == ({UNITS[options["features"]]} if options["features"] in UNITS else set())
+    else:  # not packed; of the signs that dot products take, copied by the product
+        dots = {"avx512_vnni", "avx_vnni"} & set(options["features"].split(", "))
+        assert used == {UNITS[name] for name in dots if signed == torch.uint8}
     assert not any("at::" in text for text in texts)
 
 
@@ -125,3 +129,22 @@ def test_weights_of_bytes(rows: int, dtype: torch.dtype) -> None:
     assert got.dtype == dtype
     error = (got.double() - want).abs().max() / want.abs().max()
     assert error < (1e-6 if dtype == torch.float32 else 2.0**-8)
+
+
+@settings
+@pytest.mark.parametrize("signs", [(torch.uint8, torch.int8), (torch.int8, torch.int8), (torch.uint8, torch.uint8)])
+def test_a_batch_whose_second_operands_differ(
+    signs: tuple[torch.dtype, torch.dtype], options: dict[str, str], tmp_path: Path
+) -> None:
+    """No pass packs them: where there are instructions for them, the products copy their groups themselves."""
+    a, b = some_bytes(signs[0], 3, 40, 45), some_bytes(signs[1], 3, 45, 50)
+
+    def product(a: Tensor, b: Tensor) -> Tensor:
+        return torch.bmm(a.int(), b.int())
+
+    for right in (b, b.mT.contiguous().mT):
+        got = compiled(product, options={**options, "dump_dir": str(tmp_path)})(a, right)
+        assert torch.equal(got, exact(a, right))
+    texts = [path.read_text() for path in tmp_path.rglob("*.c")]
+    used = {unit for unit in UNITS.values() if any(re.search(unit, text) for text in texts)}
+    assert used == ({UNITS[options["features"]]} if options["features"] in UNITS else set())
