@@ -15,7 +15,6 @@ Reading order:
     output_pool        memory of large outputs, reused
     frozen             frozen parameters: constants computed once, and again after a change
     shared_constants   constants that several graphs computed alike are kept once
-    held_storages      tensors that keep memory in place, and whether anybody else uses it
     constant_memory    one block of memory for all constants
     cuda_graphs        launches recorded once and replayed as a CUDA graph
     externs            operators that PyTorch or numpy runs

@@ -15,12 +15,12 @@ from taskmap.backend.program.watch import Watch
 from taskmap.calls.bound import BoundProgram, SplitProgram
 from taskmap.calls.prepared import Called, Prepared, PreparedGraph
 from taskmap.compile.cuda_graphs import ReplayedGraph
-from taskmap.compile.held_storages import HeldStorages
 from taskmap.compile.runtime import CompiledGraph
 from taskmap.compile.shared_constants import kept_once
 from taskmap.targets.platform import LoadedPrograms, Platform
 from taskmap.targets.streams import OnStream, refuse_capture
 from taskmap.targets.torch_devices import torch_device
+from taskmap.util.held_storages import HeldStorages
 from taskmap.util.metrics import COUNTERS
 
 _log = logging.getLogger(__name__)

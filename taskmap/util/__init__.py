@@ -10,6 +10,7 @@ Reading order:
     own_version       a hash of taskmap's source files, for keys
     private_compile   a temporary torch.compile
     gc_pause          compile without the cyclic garbage collector
+    held_storages     tensors that keep memory in place, and whether anybody else uses it
     stack_headroom    compile at the same speed at every call depth
 
 It imports `ir` (errors, sizes) and `backend` (counters), and nothing else of taskmap.

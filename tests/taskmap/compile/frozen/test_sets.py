@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from taskmap.compile import held_storages
-from taskmap.compile.held_storages import HeldStorages
+from taskmap.util import held_storages
+from taskmap.util.held_storages import HeldStorages
 from taskmap.util.metrics import metrics
 from tests.taskmap.compare import since
 
