@@ -32,8 +32,8 @@ class Block(Protocol):
 def kept_once(
     values: Sequence[torch.Tensor], block: Callable[[Mapping[int, int]], Block], arguments: Sequence[torch.Tensor]
 ) -> tuple[torch.Tensor, ...]:
-    """``values``, those on a CPU that other graphs have replaced by theirs, and the others copied to a ``block`` of their
-    own, so that the memory of all is freed. Values in the memory of ``arguments`` stay as they are."""
+    """``values``, with other graphs' constants in place of equal ones on a CPU. The rest is then copied to its own
+    ``block``, so that the memory of all is freed. Values in the memory of ``arguments`` stay as they are."""
     outside = {a.untyped_storage()._cdata for a in arguments}
     own = {i: v for i, v in enumerate(values) if _is_plain(v) and v.untyped_storage()._cdata not in outside}
     keys = {i: _key(v) for i, v in own.items() if v.nbytes >= _SMALLEST}
