@@ -82,7 +82,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "expressions select/",
         "construct recurrence",
         "nodes",
-        "builder functions printer visit winograd workers",
+        "builder expansion functions printer visit winograd workers",
         "last_block task",
         "analysis/",
         "loops verify/",
