@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from taskmap.ir.analysis.contraction import Contraction, find_contraction
 from taskmap.ir.builder import Builder
@@ -93,6 +94,7 @@ def _behind(task: Task, buffer: Buffer) -> Iterator[Stage]:
         stack.extend(e.buffer for e in walk_exprs(stage.body) if isinstance(e, Load))
 
 
+@lru_cache(maxsize=1024)
 def tile_rows(columns: int, vectors: int, lanes: int, target: CpuTarget) -> int:
     """The height of the register tile of ``vectors`` vectors that covers a row of ``columns`` with the least work."""
     tiles = [Tile(height, vectors) for height in range(min(_TALLEST, columns), 0, -1)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from taskmap.ir.construct import static_size
@@ -28,7 +29,8 @@ else:
 
 _PART_OF_L2 = 2
 """An input tile takes at most this fraction of the second-level cache, beside the weights and the narrow image."""
-_MOST_PANELS = 4
+_MOST_PANELS, _ROW_BLOCKS = 4, 5
+"""Panels of a chunk of channels, and sizes of blocks of rows, that the cost model compares."""
 
 
 def choose_expansion(sizes: ExpansionSizes, hints: Mapping[Var, int], target: CpuTarget) -> ExpansionChoice:
@@ -64,7 +66,7 @@ def _choice(sizes: ExpansionSizes, target: CpuTarget) -> ExpansionChoice:
 def expanded_default(c: Convolution, terms: int, width: int, target: CpuTarget) -> DepthwiseConfig | None:
     """The configuration of the fewest cycles by the cost model, for a product of ``terms`` terms in panels of
     ``width``; None if no input tile fits a core's cache."""
-    found = [x for x in _candidates(c, width, target) if _fits(x, c, target)]
+    found = _candidates(c, width, target)
     return min(found, key=lambda x: together_cycles(x, c, terms, width, target), default=None)
 
 
@@ -78,16 +80,19 @@ def expanded_validity(config: DepthwiseConfig, c: Convolution, width: int, targe
 
 
 def _candidates(c: Convolution, width: int, target: CpuTarget) -> Iterator[DepthwiseConfig]:
-    """All columns, some rows, and the channels of some panels."""
+    """All columns, the channels of some panels, and about as many rows as fit a core's cache: fewer blocks multiply
+    fewer rows twice, and some numbers of blocks divide better over the cores."""
     rows, columns = static_size(c.steps(1)) or 1, static_size(c.steps(2)) or 1
     height = min(columns, 8 if target.vector_registers >= 32 else 4)
     for panels in range(1, _MOST_PANELS + 1):
-        for part in dict.fromkeys(-(-rows // parts) for parts in range(1, rows + 1)):
-            yield DepthwiseConfig(height, part, columns, min(c.groups, panels * width))
-        if panels * width >= c.groups:
+        channels = min(c.groups, panels * width)
+        sizes = dict.fromkeys(-(-rows // parts) for parts in range(1, rows + 1))
+        fitting = (n for n in sizes if InputTile(c, n, columns, channels).size * BYTES <= _most_bytes(target))
+        for part in islice(fitting, _ROW_BLOCKS):
+            yield DepthwiseConfig(height, part, columns, channels)
+        if channels == c.groups:
             return
 
 
-def _fits(config: DepthwiseConfig, c: Convolution, target: CpuTarget) -> bool:
-    size = InputTile(c, config.rows, config.columns, config.channels).size * BYTES
-    return size <= min(target.l2 // _PART_OF_L2, STACK_BYTES // 2)
+def _most_bytes(target: CpuTarget) -> int:
+    return min(target.l2 // _PART_OF_L2, STACK_BYTES // 2)

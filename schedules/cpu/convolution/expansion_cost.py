@@ -42,21 +42,25 @@ def together_cycles(config: DepthwiseConfig, c: Convolution, terms: int, width: 
     """Cycles of the busiest core for ``c`` and the product of ``terms`` terms, in panels of ``width``, that makes its
     image of known size."""
     rows, columns, height = (static_size(n) or 1 for n in (c.steps(1), c.steps(2), c.image[1]))
+    chunks = blocks(c.groups, config.channels)
+    tile = InputTile(c, config.rows, columns, config.channels)
+    across = min(tile.width, static_size(c.image[2]) or 1)
+    # Each chunk of channels reads the rows of the narrow image again.
+    rate = L2_BYTES if (tile.size + tile.height * across * terms) * BYTES <= target.l2 * USABLE else L3_BYTES
+    multiply = {n: _row(across, n, terms, width, rate, target) for n in {*chunks}}
+    costs: dict[tuple[int, int], list[float]] = {}
     work: list[float] = []
     first = c.low(1)
     for block in blocks(rows, config.rows):
-        tile = InputTile(c, block, columns, 1)
-        inside = max(0, min(first + tile.height, height) - max(first, 0))
+        reached = InputTile(c, block, columns, 1)
+        inside = max(0, min(first + reached.height, height) - max(first, 0))
         first += block * c.phases[1][0].stride
-        across = min(tile.width, static_size(c.image[2]) or 1)
-        # Each chunk of channels reads the rows of the narrow image again.
-        again = inside * across * terms + tile.size * config.channels
-        rate = L2_BYTES if again * BYTES <= target.l2 * USABLE else L3_BYTES
-        for channels in blocks(c.groups, config.channels):
-            multiply = inside * _row(across, channels, terms, width, rate, target)
-            vectors = -(-channels // target.lanes(BYTES))
-            far = _FAR * tile.size * vectors if tile.size * channels * BYTES > target.l1 * USABLE else 0.0
-            work.append(multiply + far + window_cycles(c, target, block, columns, channels))
+        if (block, inside) not in costs:
+            whole = {n: _FAR * reached.size * -(-n // target.lanes(BYTES)) for n in {*chunks}}
+            far = {n: cost if reached.size * n * BYTES > target.l1 * USABLE else 0.0 for n, cost in whole.items()}
+            each = {n: inside * multiply[n] + far[n] + window_cycles(c, target, block, columns, n) for n in {*chunks}}
+            costs[block, inside] = [each[n] for n in chunks]
+        work += costs[block, inside]
     return busiest(work, static_size(c.batch) or 1, target)
 
 

@@ -167,10 +167,10 @@ def test_sums_of_many_terms_are_added_in_parts() -> None:
 NETWORKS = {
     "expansion of 6, stride 2": (16, 96, 112, 3, 2),
     "expansion of 6": (24, 144, 56, 3, 1),
-    "window of 5": (40, 240, 28, 5, 1),
+    "window of 5, stride 2": (24, 144, 56, 5, 2),
     "deep": (96, 576, 14, 3, 1),
 }
-MOST = {"expansion of 6, stride 2": 1.1, "expansion of 6": 1.1, "window of 5": 1.25, "deep": 1.2}
+MOST = {"expansion of 6, stride 2": 1.1, "expansion of 6": 1.1, "window of 5, stride 2": 1.2, "deep": 1.2}
 """The multiply-adds of a kernel, at most, over those of the product: rows multiplied twice, padding, partial panels."""
 
 
