@@ -6,7 +6,8 @@
     dot_tile           the microkernel for few output channels: vectors along the sum
     depthwise          depthwise convolution
     expansion          the image of a depthwise convolution, computed by a product in its kernel
-    expansion_choice   one kernel for both or two, and the blocks of one
+    expansion_choice   one kernel for both or two
+    expansion_config   configurations of one kernel for both
     expansion_cost     the cost model of that choice
     weight_gradient    the gradient of a convolution's weight
     config             configurations of the dense template: validity, default, space

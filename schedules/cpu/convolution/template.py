@@ -47,7 +47,7 @@ from taskmap.schedules.cpu.convolution.depthwise import Depthwise
 from taskmap.schedules.cpu.convolution.depthwise_config import DepthwiseConfig, depthwise_default, depthwise_validity
 from taskmap.schedules.cpu.convolution.dot_tile import emit_dots
 from taskmap.schedules.cpu.convolution.expansion import Expansion, find_expansion
-from taskmap.schedules.cpu.convolution.expansion_choice import expanded_default, expanded_validity
+from taskmap.schedules.cpu.convolution.expansion_config import expanded_default, expanded_validity
 from taskmap.schedules.cpu.convolution.input_tile import InputTile
 from taskmap.schedules.cpu.matmul.ahead import Ahead, NextPanel, stored_weights
 from taskmap.schedules.cpu.matmul.microkernel import Tile, chain_of, emit_tile

@@ -21,7 +21,7 @@ from tests.taskmap.compare import compiled, since
 
 def block(
     channels: int, wide: int, kernel: int = 3, stride: int = 1, act: type[nn.Module] = nn.ReLU6, dilation: int = 1
-) -> nn.Module:
+) -> nn.Sequential:
     """An expansion and a depthwise convolution, each normalised and limited."""
     torch.manual_seed(0)
     padding = dilation * (kernel // 2)
@@ -96,12 +96,12 @@ def test_a_second_reader_needs_the_wide_image() -> None:
     class Both(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.block = block(16, 96)
+            whole = block(16, 96)
+            self.first, self.second = whole[:3], whole[3:]
 
         def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-            first, second = self.block[:3], self.block[3:]
-            wide = first(x)
-            return second(wide), wide.mean((2, 3))
+            wide = self.first(x)
+            return self.second(wide), wide.mean((2, 3))
 
     module, x = Both().eval(), torch.randn(1, 16, 28, 28)
     groups = main_groups(taskmap.explain(module, x))
