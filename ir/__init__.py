@@ -6,6 +6,7 @@ In reading order: ``expressions``, ``nodes`` and ``types`` are the language itse
     algebra      task mappings and layouts: the distribution of work and data
     task         compute definitions, and the fused groups that schedules turn into kernels
     winograd     minimal filtering: matrices in exact rationals
+    expansion    products that a depthwise convolution computes for itself
     recurrence, functions, workers    a node for loops with state, the functions of ``Call``, thread and block
     features, target, isa    processors and their instructions, as data
     analysis     facts about expressions, tasks and kernels

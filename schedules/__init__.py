@@ -30,6 +30,7 @@ from taskmap.schedules.common.space import Config, Problem, Space, Template, spa
 from taskmap.schedules.common.stack_limit import STACK_BYTES, local_bytes
 from taskmap.schedules.cpu.attention.template import schedule_attention
 from taskmap.schedules.cpu.convolution.dot_tile import suits_dots
+from taskmap.schedules.cpu.convolution.expansion_choice import choose_expansion
 from taskmap.schedules.cpu.convolution.template import schedule_convolution
 from taskmap.schedules.cpu.convolution.weight_gradient import schedule_correlation
 from taskmap.schedules.cpu.matmul.amx_operands import FEWEST_ROWS
@@ -197,7 +198,7 @@ def has_tiles(a: DType, b: DType, target: CpuTarget) -> bool:
 
 
 __all__ = [
-    "NO_HINTS", "Choice", "Config", "Problem", "ScheduledKernel", "Space", "choose_form", "copies_columns", "has_tiles",
-    "multiplies_pairs", "packed_filled", "packed_together", "packed_width", "packed_with_signs", "problem",
-    "read_problem", "schedule", "scheduled", "space", "space_of", "widened_width",
+    "NO_HINTS", "Choice", "Config", "Problem", "ScheduledKernel", "Space", "choose_expansion", "choose_form",
+    "copies_columns", "has_tiles", "multiplies_pairs", "packed_filled", "packed_together", "packed_width",
+    "packed_with_signs", "problem", "read_problem", "schedule", "scheduled", "space", "space_of", "widened_width",
 ]  # fmt: skip

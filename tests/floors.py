@@ -73,6 +73,14 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "decompositions fx",
         "__init__",
     ),
+    "taskmap.graph.passes": (
+        "base elements",
+        "biases byte_products byte_tables constants convolutions/ duplicates few_channels growing",
+        "narrow_weights paddings quotients scales shared_keys views winograd",
+        "attention_scores casts concatenations integer_sums weight_packing",
+        "attention pack_classes",
+        "__init__",
+    ),
     "taskmap.ir": (
         "source",
         "errors",
@@ -83,7 +91,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "expressions select/",
         "construct recurrence",
         "nodes",
-        "builder functions printer visit winograd workers",
+        "builder expansion functions printer visit winograd workers",
         "last_block task",
         "analysis/",
         "loops verify/",

@@ -8,9 +8,10 @@
 Nodes are taken in graph order, so the inputs of a node already have their clusters. Each node goes through two steps:
 
 1. *choose*: it joins the best of the clusters that it reads, or opens its own. An anchor (a contraction, an attention)
-   always opens one, so a cluster has at most one anchor. Any other node asks each cluster it reads, anchored and
-   latest ones first. Each answers None (accepted) or the reason for a refusal; ``explain`` prints these reasons. A
-   row reduction that every cluster refuses may still share the rows of another one that reads the same values.
+   opens one, so a cluster has at most one anchor; but a depthwise convolution that computes its image takes the place
+   of the product's anchor. Any other node asks each cluster it reads, anchored and latest ones first. Each answers None
+   (accepted) or the reason for a refusal; ``explain`` prints these reasons. A row reduction that every cluster refuses
+   may still share the rows of another one that reads the same values.
 2. *absorb*: the other pointwise clusters that it reads, and row clusters over the same rows, merge into its cluster
    where the same rules allow it.
 
@@ -18,7 +19,8 @@ Finally, values that only one later kernel reads move into that kernel if this s
 
 A cluster accepts nodes according to its kind, because the kind determines its kernel's loops:
 
-    contraction   element-wise nodes at the anchor's own positions: they run while the tile is in registers
+    contraction   element-wise nodes at the anchor's own positions: they run while the tile is in registers; and a
+                  depthwise convolution that computes its image (``passes.convolutions.expansions``)
     attention     the same
     row           nodes over the same rows (of ``length`` elements) or with one element per row: softmax, layer norm
     reduce        element-wise nodes at the positions of the reduced result
@@ -43,6 +45,7 @@ from taskmap.graph.fusion.clusters import Cluster, Partition, Rows
 from taskmap.graph.fusion.rows import row_reduction
 from taskmap.graph.nodes import Node
 from taskmap.ir.analysis import polynomial as poly
+from taskmap.ir.expansion import ATTRIBUTE
 from taskmap.ir.nodes import Dim
 
 MAX_INPUTS = 40
@@ -116,6 +119,8 @@ class Fusion:
             self.parts.put(node, home, self.order[node], self.accesses.sources(node))
             if rows is not None:
                 home.kind, home.rows = "row", home.rows or rows
+            elif self.kinds[node] == "contraction":
+                home.anchor, home.size = node, size_of(node.shape)
         return home
 
     def _siblings(self, node: Node) -> list[Cluster]:
@@ -133,7 +138,7 @@ class Fusion:
         if self.kinds[node] in _ALONE:
             return f"a {self.kinds[node]} has loops of its own"
         if self.kinds[node] in ("contraction", "attention"):
-            return "an anchor reads its operands tile by tile, many times over, so they must be in memory"
+            return self._why_not_expand(cluster, node)
         if cluster.once != (node in self.once):
             return "one is constant and computed once; the other runs on every call"
         reads = [a for a in self.accesses.of(node) if self.parts.of.get(a.source) is cluster]
@@ -142,6 +147,18 @@ class Fusion:
             or self._why_not_room(cluster, [node], self.accesses.sources(node))
             or self._why_not_acyclic(cluster, node)
         )
+
+    def _why_not_expand(self, cluster: Cluster, node: Node) -> Refusal:
+        """The reason why the kernel of ``node``, an anchor, does not compute the cluster's product as its operand."""
+        if ATTRIBUTE not in node.attrs or cluster.kind != "contraction":
+            return "an anchor reads its operands tile by tile, many times over, so they must be in memory"
+        if cluster.once != (node in self.once):
+            return "one is constant and computed once; the other runs on every call"
+        members = set(cluster.nodes)
+        if any(n in self.kept or any(u is not node and u not in members for u in self.users[n]) for n in members):
+            return "its product's values are also read elsewhere"
+        sources = self.accesses.sources(node)
+        return self._why_not_room(cluster, [node], sources) or self._why_not_acyclic(cluster, node)
 
     def _why_not_fit(self, cluster: Cluster, node: Node, rows: Rows | None, reads: Sequence[GraphRead]) -> Refusal:
         """The reason why ``node``, which reads members by ``reads``, does not fit the cluster's loops, or None."""

@@ -24,6 +24,7 @@ from taskmap.ir.analysis.contraction import Contraction, byte_factor, byte_facto
 from taskmap.ir.analysis.simplify import Simplifier
 from taskmap.ir.analysis.windows import row_run
 from taskmap.ir.construct import ceil_div, const, index, load, minimum, product, select, static_size
+from taskmap.ir.expansion import WIDTH
 from taskmap.ir.nodes import Buffer, Cast, Dim, Expr, ExprLike, Load, Var
 from taskmap.ir.task import Compute, formal
 from taskmap.ir.types import DType
@@ -182,7 +183,8 @@ class PackWeights(GraphPass):
         channels = 0 if pointwise or (transposed and groups > 1) else weight.shape[1 - axis]
         terms = product([d for i, d in enumerate(weight.shape) if i != axis])
         terms = ceil_div(terms, groups) if transposed else terms
-        width = self.width(rows, columns, node.dtype, channels=channels, terms=terms)
+        wanted = typed("int | None", node.attrs.get(WIDTH))
+        width = wanted or self.width(rows, columns, node.dtype, channels=channels, terms=terms)
         return 1, PackOrder(axis, (*range(2, len(weight.shape)), 1 - axis), columns, width)
 
     def _matmul(self, node: Node, constant: set[Node]) -> tuple[int, PackOrder] | None:

@@ -27,13 +27,15 @@ Position = Callable[[Expr, Expr], dict[Var, Expr]]
 @dataclass(frozen=True, slots=True)
 class Epilogue:
     """The stages after ``stage``, the anchor of ``task``, whose sum is ``reduce``. ``store``, if given, receives each
-    element of an output as (buffer, indices, value), in place of a store to the buffer."""
+    element of an output as (buffer, indices, value), in place of a store to the buffer. ``outputs``: the values to
+    store, by default the task's outputs."""
 
     task: Task
     stage: Stage
     reduce: Reduce | None
     builder: Builder
     store: Callable[[Buffer, tuple[Expr, ...], Expr], None] | None = None
+    outputs: tuple[Buffer, ...] | None = None
 
     def emit(
         self, values: Inliner, tile: Buffer, rows: Dim, position: Position, groups: Sequence[tuple[int, int]]
@@ -67,6 +69,6 @@ class Epilogue:
             return result
 
         values.readers[self.stage.out] = read
-        for out in self.task.outputs:
+        for out in self.outputs or self.task.outputs:
             place = tuple(values.simplifier(p) for p in positions_in(out, self.stage.out, at))
             (self.store or self.builder.store)(out, place, values.element(out, place))

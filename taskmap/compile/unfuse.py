@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 
+from taskmap.graph.analysis.inlining import is_anchor
 from taskmap.graph.analysis.placement import Placement
 from taskmap.graph.fusion.planning import Group
 from taskmap.graph.fusion.tasks import build_task
@@ -37,12 +38,11 @@ def unfuse(
         if node not in placements:
             added[node] = Placement(node, row_major_strides(node.shape))
         sources = tuple(dict.fromkeys(node.inputs))
-        is_anchor = node is group.anchor
-        task = build_task(node.op, [node], sources, [node], {**placements, **added}, node if is_anchor else None)
-        kind = group.kind if is_anchor else "pointwise"
+        # The image of a depthwise convolution is a product, which has a template too.
+        anchor = node if node is group.anchor or is_anchor(node) else None
+        task = build_task(node.op, [node], sources, [node], {**placements, **added}, anchor)
+        kind = "pointwise" if anchor is None else group.kind
         noted = tuple((n, reason.why or reason.what) for n in group.nodes if n is not node)
-        parts.append(
-            Group(node.op, task, sources, (node,), (node,), node if is_anchor else None, kind, noted, group.once)
-        )
+        parts.append(Group(node.op, task, sources, (node,), (node,), anchor, kind, noted, group.once))
         computed.add(node)
     return parts, added

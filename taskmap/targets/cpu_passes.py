@@ -7,7 +7,8 @@ from functools import partial
 from taskmap.graph.passes import GraphPass
 from taskmap.graph.passes.biases import AddBiases
 from taskmap.graph.passes.byte_tables import TabulateBytes
-from taskmap.graph.passes.convolution_products import MultiplyConvolutions
+from taskmap.graph.passes.convolutions.expansions import JoinExpansions
+from taskmap.graph.passes.convolutions.products import MultiplyConvolutions
 from taskmap.graph.passes.integer_sums import IntegerSums
 from taskmap.graph.passes.narrow_weights import NarrowWeights
 from taskmap.graph.passes.quotients import MultiplyByReciprocals
@@ -16,6 +17,7 @@ from taskmap.graph.passes.weight_packing import PackWeights
 from taskmap.graph.passes.winograd import TransformWeights
 from taskmap.ir.target import CpuTarget
 from taskmap.schedules import (
+    choose_expansion,
     choose_form,
     copies_columns,
     multiplies_pairs,
@@ -33,9 +35,10 @@ def cpu_passes(target: CpuTarget, *, winograd: bool = True, pack: bool = True) -
     Numbers are quantised without divisions, functions of bytes looked up. Dequantised tensors are multiplied as
     integers, and few rows with weights as narrow as they are stored. Single queries that share their keys become one
     head's. With ``pack``, convolutions of floats of which an instruction multiplies several at a time are products, and
-    biases are added to sums of narrow floats before these are rounded; with ``winograd``, weights of convolutions that
-    minimal filtering computes faster are transformed; the others are packed in panels as wide as the target's
-    micro-kernels, and in groups that its instructions multiply.
+    biases are added to sums of narrow floats before these are rounded; products that only a depthwise convolution reads
+    join its kernel where that is faster; with ``winograd``, weights of convolutions that minimal filtering computes
+    faster are transformed; the others are packed in panels as wide as the target's micro-kernels, and in groups that
+    its instructions multiply.
     """
     fused = "fma" in target.features
     quotients = (MultiplyByReciprocals(),) if fused else ()
@@ -52,4 +55,5 @@ def cpu_passes(target: CpuTarget, *, winograd: bool = True, pack: bool = True) -
         any_signs=partial(packed_with_signs, target=target),
         copies=partial(copies_columns, target=target),
     )
-    return *first, *products, *transform, packing
+    expansions = (JoinExpansions(partial(choose_expansion, target=target)),)
+    return *first, *products, *expansions, *transform, packing

@@ -5,11 +5,15 @@
     template           dense convolution
     dot_tile           the microkernel for few output channels: vectors along the sum
     depthwise          depthwise convolution
+    expansion          the image of a depthwise convolution, computed by a product in its kernel
+    expansion_choice   one kernel for both or two
+    expansion_config   configurations of one kernel for both
+    expansion_cost     the cost model of that choice
     weight_gradient    the gradient of a convolution's weight
     config             configurations of the dense template: validity, default, space
     depthwise_config   configurations of the depthwise template
     cost               the cost model of both
     problem            a convolution as tuning sees it
 
-Imports ``ir``, ``schedules.common``, and the microkernel of ``schedules.cpu.matmul``.
+Imports ``ir``, ``schedules.common``, and the microkernel and the cost model of ``schedules.cpu.matmul``.
 """

@@ -203,6 +203,13 @@ def _depthwise_block(
     vectors = sum(count for count, _ in column_groups(channels, target.lanes(size)))
     near = input_tile.size * size <= target.l1 * USABLE
     copied = input_tile.planes * input_tile.height * input_tile.width * vectors * (_COPY_NEAR if near else _COPY_FAR)
+    return copied + window_cycles(c, target, rows, columns, channels)
+
+
+def window_cycles(c: Convolution, target: CpuTarget, rows: int, columns: int, channels: int) -> float:
+    """Cycles of one task of a depthwise ``c`` whose input tile is filled: ``rows`` × ``columns`` positions of
+    ``channels`` channels."""
+    vectors = sum(count for count, _ in column_groups(channels, target.lanes(element_bytes(c))))
     outputs = vectors * rows * columns
     work = sum(math.prod(p.taps for p in phase) * outputs + outputs * _OUTPUT for phase in _all_phases(c))
-    return copied + work + vectors * _CHANNELS + _DEPTHWISE_TASK
+    return work + vectors * _CHANNELS + _DEPTHWISE_TASK

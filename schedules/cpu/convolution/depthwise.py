@@ -18,6 +18,7 @@ from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.common.loops import each_column
 from taskmap.schedules.cpu.convolution.base import ConvolutionBase, OutputBlock
 from taskmap.schedules.cpu.convolution.depthwise_config import DepthwiseConfig
+from taskmap.schedules.cpu.convolution.expansion import ExpandedRows, Expansion
 from taskmap.schedules.cpu.convolution.input_tile import InputTile
 
 
@@ -26,6 +27,7 @@ class Depthwise(ConvolutionBase):
     """One channel in, one channel out, for each group."""
 
     config: DepthwiseConfig
+    expansion: Expansion | None = None
 
     def kernel(self) -> Kernel:
         """The kernel, as the module's docstring describes."""
@@ -52,13 +54,17 @@ class Depthwise(ConvolutionBase):
                     self.chunk(inside.nested(), block, part * channels, channels, height)
                 with b.otherwise():
                     self.chunk(inside.nested(), block, index(whole * channels), rest, height)
-        return self.finished(f"cpu.depthwise(columns={height}, block={rows}x{columns}, channels={channels})")
+        made = "" if self.expansion is None else f", expands={self.expansion.terms}"
+        return self.finished(f"cpu.depthwise(columns={height}, block={rows}x{columns}, channels={channels}{made})")
 
     def chunk(self, values: Inliner, block: OutputBlock, start: Expr, channels: int, height: int) -> None:
         """All output positions of a block for some channels."""
         c, b = self.conv, self.b
         input_tile = InputTile(c, block.rows, block.columns, channels)
-        loaded = input_tile.load(b, values, block.image, block.first, start, self.accumulate, self.lanes)
+        fill = None
+        if self.expansion is not None:
+            fill = ExpandedRows(self.task, c, self.expansion, self.target, b, block.image, start, channels)
+        loaded = input_tile.load(b, values, block.image, block.first, start, self.accumulate, self.lanes, fill)
 
         def of_phase(local: Inliner, phase: tuple[StridePhase, ...], rows: Dim, columns: Dim) -> None:
             for channel, inside in each_column(b, local, column_groups(channels, self.lanes)):

@@ -7,7 +7,7 @@ block of columns if the image is too wide or its width symbolic; of a volume, it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from taskmap.ir.builder import Builder
@@ -17,6 +17,23 @@ from taskmap.ir.types import DType
 from taskmap.schedules.common.convolution_geometry import Convolution, StridePhase
 from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.common.loops import vector_loop
+
+
+@dataclass(frozen=True, slots=True)
+class TileRow:
+    """A row of an input tile in ``buffer``, at ``place`` (plane, row). ``image``: the plane and the row of the image
+    that it holds. ``columns``: the range (from, to) of its columns that lie in the image, where column i of the row is
+    column ``start`` + i."""
+
+    buffer: Buffer
+    place: tuple[Expr, Expr]
+    image: tuple[Expr, Expr]
+    columns: tuple[Dim, Dim]
+    start: Expr
+
+
+Fill = Callable[[Inliner, TileRow], None]
+"""Computes the part of a row that lies in the image."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +94,10 @@ class InputTile:
         first_channel: Expr,
         dtype: DType,
         lanes: int,
+        fill: Fill | None = None,
     ) -> Buffer:
         """Fill the tile for output positions from ``first`` on (plane, row, column of the first phase): input channels
-        from ``first_channel`` on, zeros outside."""
+        from ``first_channel`` on, zeros outside. ``fill`` computes the elements; without it they are copied."""
         c = self.conv
         inner = (self.channels, self.width) if self.planar else (self.width, self.channels)
         buffer = b.allocate("strip", dtype, (self.planes, self.height, *inner))
@@ -117,7 +135,10 @@ class InputTile:
 
             with b.when(local.simplifier(inside)):
                 copy(0, left, False)
-                copy(left, right, True)
+                if fill is None:
+                    copy(left, right, True)
+                else:
+                    fill(local, TileRow(buffer, (p, r), (held[0], held[1]), (left, right), start))
                 copy(right, self.width, False)
             with b.otherwise():
                 copy(0, self.width, False)

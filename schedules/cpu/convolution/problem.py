@@ -13,6 +13,7 @@ from typing import cast as typed
 from taskmap.ir.analysis.simplify import Simplifier
 from taskmap.ir.construct import binary, cast, compare, const, eq, index, load, maximum, minimum, select, static_size
 from taskmap.ir.errors import ScheduleError
+from taskmap.ir.expansion import ATTRIBUTE as EXPANDS
 from taskmap.ir.lower.flatten import row_major_strides, strides_of
 from taskmap.ir.nodes import Buffer, Dim, Expr, Kernel, Load, Reduce, Var
 from taskmap.ir.target import CpuTarget
@@ -201,8 +202,8 @@ def find_convolution_problem(task: Task, target: CpuTarget, hints: Mapping[Var, 
     """The convolution that anchors a task. None if there is none that the template supports, or if nothing hints at a
     symbolic size."""
     c = schedulable(task)
-    if c is None or ATTRIBUTE in (attrs := dict(c.stage.attrs)):
-        return None  # transformed weights belong to a template without choices
+    if c is None or not {ATTRIBUTE, EXPANDS}.isdisjoint(attrs := dict(c.stage.attrs)):
+        return None  # transformed weights, and an image that is computed, belong to templates without choices
     shape = (c.batch, c.groups * c.channels, *c.spatial(c.image))
     sizes = [likely(d, hints) for d in shape]
     if any(s is None for s in sizes):

@@ -46,6 +46,8 @@ from taskmap.schedules.cpu.convolution.config import (
 from taskmap.schedules.cpu.convolution.depthwise import Depthwise
 from taskmap.schedules.cpu.convolution.depthwise_config import DepthwiseConfig, depthwise_default, depthwise_validity
 from taskmap.schedules.cpu.convolution.dot_tile import emit_dots
+from taskmap.schedules.cpu.convolution.expansion import Expansion, find_expansion
+from taskmap.schedules.cpu.convolution.expansion_config import expanded_default, expanded_validity
 from taskmap.schedules.cpu.convolution.input_tile import InputTile
 from taskmap.schedules.cpu.matmul.ahead import Ahead, NextPanel, stored_weights
 from taskmap.schedules.cpu.matmul.microkernel import Tile, chain_of, emit_tile
@@ -72,6 +74,9 @@ def schedule_convolution(task: Task, target: CpuTarget, config: Config | None = 
 
 
 def _depthwise(task: Task, conv: Convolution, target: CpuTarget, config: Config | None) -> Depthwise:
+    expansion = find_expansion(task, conv)
+    if expansion is not None:
+        return _expanding(task, conv, target, config, expansion)
     if config is None:
         return Depthwise(task, conv, target, config=depthwise_default(conv, target))
     if not isinstance(config, DepthwiseConfig):
@@ -79,6 +84,19 @@ def _depthwise(task: Task, conv: Convolution, target: CpuTarget, config: Config 
     if reason := depthwise_validity(config, conv, target):
         raise _unfit(task, config, reason)
     return Depthwise(task, conv, target, config=config)
+
+
+def _expanding(
+    task: Task, conv: Convolution, target: CpuTarget, config: Config | None, expansion: Expansion
+) -> Depthwise:
+    chosen = config or expanded_default(conv, expansion.terms, expansion.width, target)
+    if chosen is None:
+        raise ScheduleError(f"no input tile of {task.name!r} fits a core's cache")
+    if not isinstance(chosen, DepthwiseConfig):
+        raise _unfit(task, chosen, "this configuration is not for a depthwise convolution")
+    if reason := expanded_validity(chosen, conv, expansion.width, target):
+        raise _unfit(task, chosen, reason)
+    return Depthwise(task, conv, target, config=chosen, expansion=expansion)
 
 
 def _dense(task: Task, conv: Convolution, target: CpuTarget, config: Config | None) -> Dense:

@@ -16,15 +16,15 @@ from taskmap.graph.ops.convolution import add_channel_bias, convolution
 from taskmap.graph.passes.winograd import reading
 from taskmap.ir.construct import static_size
 from taskmap.ir.interp.definitions import size_of
-from taskmap.ir.nodes import Body, Dim, For, Kernel, MatMul, Var
+from taskmap.ir.nodes import Dim, Var
 from taskmap.ir.target import cpu_target
 from taskmap.ir.task import Task
-from taskmap.ir.visit import stmt_bodies
 from taskmap.ir.winograd import FORMS, TAPS, WinogradForm, weight_shape
 from taskmap.schedules import problem, schedule
 from taskmap.schedules.common.stack_limit import STACK_BYTES, local_bytes
 from taskmap.schedules.cpu.winograd.choice import default
 from taskmap.schedules.cpu.winograd.config import FilterSizes, transformed_bytes
+from tests.schedules.counting import products
 from tests.schedules.graph_tasks import channels_last, fused, tensor
 from tests.schedules.interpreting import check_every_pass
 from tests.schedules.running import ISAS, Array, Case, check, expected, isas, run_cases, run_task, target
@@ -157,26 +157,6 @@ def test_weights_in_another_order_are_not_taken() -> None:
     assert isinstance(y, OperatorNode)
     other = replace(y, attrs={**y.attrs, "winograd": 4})
     assert not schedule(fused([other], other), target()).note.startswith("cpu.winograd")
-
-
-def products(kernel: Kernel) -> int:
-    """The multiply-adds of a scheduled kernel's tiles, all loops of constant extent."""
-
-    def of(body: Body) -> int:
-        total = 0
-        for s in body:
-            inner = sum(of(part) for part in stmt_bodies(s))
-            if isinstance(s, For):
-                extent = static_size(s.extent)
-                assert extent is not None or inner == 0
-                inner *= extent or 0
-            if isinstance(s, MatMul):
-                rows, depth = (static_size(n) or 0 for n in s.a.shape[-2:])
-                inner += rows * depth * (static_size(s.b.shape[-1]) or 0)
-            total += inner
-        return total
-
-    return of(kernel.body)
 
 
 @pytest.mark.parametrize("outputs", FORMS)
