@@ -24,8 +24,7 @@ from taskmap.backend.store.key import KernelSource
 SMALLEST = 8 * PAGE
 """The least number of bytes for which pages are watched: hashing fewer takes no longer than a system call."""
 _NEAR = 1 << 20
-"""Bytes between ranges of pages that are looked at by one system call; pages between them that are not watched cost
-nothing."""
+"""Bytes between ranges of pages that are looked at by one system call."""
 _MOST_ALARMS = 8
 """Renewals of a watch after which it leaves every page that holds something else."""
 
@@ -35,14 +34,14 @@ SOURCE = KernelSource(
 #if defined(__linux__)
 extern int ioctl(int, unsigned long, ...);
 extern int getpid(void);
-/* Written pages of a span that lie in one of the ranges, which are in order. Others are not of this watch. */
+/* 1 if pages of a span were written, or are not watched any more, that lie in one of the ranges, which are in order. */
 static int taskmap_written_pages(int pagemap, const long long *span, const long long *range, const long long *last)
 {
   unsigned long long found[96];
   long long at = span[0];
   while (at < span[1]) {
     unsigned long long scan[12] = {96, 0, (unsigned long long)at, (unsigned long long)span[1], 0,
-                                   (unsigned long long)found, 32, 0, 0, 3, 0, 2};
+                                   (unsigned long long)found, 32, 0, 1, 0, 3, 3};
     int n = ioctl(pagemap, 0xC0606610ul, scan);
     if (n < 0) return 1;
     for (int i = 0; i < n; i++) {

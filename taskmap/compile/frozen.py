@@ -20,7 +20,7 @@ from taskmap.compile.shared_constants import kept_once
 from taskmap.targets.platform import LoadedPrograms, Platform
 from taskmap.targets.streams import OnStream, refuse_capture
 from taskmap.targets.torch_devices import torch_device
-from taskmap.util.held_storages import HeldStorages
+from taskmap.util.held_storages import HeldStorages, abandoned
 from taskmap.util.metrics import COUNTERS
 
 _log = logging.getLogger(__name__)
@@ -139,7 +139,9 @@ class FrozenGraph(PreparedGraph):
 
     def _forget(self, addresses: tuple[int, ...]) -> None:
         """Leaves out the results for arguments at ``addresses``, and those whose arguments nobody has any more."""
-        self._known = {at: p for at, p in self._known.items() if at != addresses and not p.sources.abandoned}
+        others = {at: p for at, p in self._known.items() if at != addresses}
+        gone = abandoned([p.sources for p in others.values()])
+        self._known = {at: p for (at, p), no_user in zip(others.items(), gone, strict=True) if not no_user}
 
     def _say(self, memory: Watch | None) -> None:
         """Warn once of a check that costs milliseconds at every call."""

@@ -20,18 +20,18 @@ class HeldStorages:
         key = id(self)
         _ALL[key] = ref(self, lambda _: _ALL.pop(key, None))
 
-    @property
-    def abandoned(self) -> bool:
-        """True if some of the memory has no user but HeldStorages, or nobody can know."""
-        if _use_count is None:
-            return True
-        held: Counter[int] = Counter()
-        for one in [reference() for reference in tuple(_ALL.values())]:
-            if one is not None:
-                held.update({storage: one.storages[storage] for storage in self.storages})
-        alone = torch.empty(1)
-        besides = _use_count(alone.untyped_storage()._cdata) - 1  # of tensors
-        return any(_use_count(storage) <= besides + held[storage] for storage in self.storages)
+
+def abandoned(all_held: Iterable[HeldStorages]) -> list[bool]:
+    """For each of ``all_held``, true if some of its memory has no user but HeldStorages, or nobody can know."""
+    if _use_count is None:
+        return [True for _ in all_held]
+    counts: Counter[int] = Counter()
+    for one in [reference() for reference in tuple(_ALL.values())]:
+        if one is not None:
+            counts.update(one.storages)
+    alone = torch.empty(1)
+    besides = _use_count(alone.untyped_storage()._cdata) - 1  # of tensors
+    return [any(_use_count(s) <= besides + counts[s] for s in held.storages) for held in all_held]
 
 
 # No lock, as a forked child may find it held.

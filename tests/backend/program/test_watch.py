@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import mmap
 from typing import Any
@@ -132,3 +133,20 @@ def test_memory_that_another_process_may_write_is_hashed(address: int) -> None:
     assert watch.hashed == held[1][1]
     memory[starts[1] + 5 * PAGE] += 1
     assert is_noticed(watch)
+
+
+def test_memory_that_is_mapped_anew_is_taken_for_written(address: int) -> None:
+    """Nobody watches the new pages, and their content may be any."""
+    size = 40 * PAGE
+    libc = ctypes.CDLL(None)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+    rights, flags = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    place = libc.mmap(None, size, rights, flags, -1, 0)
+    ctypes.memset(place, 1, size)
+    watch = Watch([(place, size, True)], address)
+    assert not watch.written()
+    fixed = 0x10
+    assert libc.mmap(place + 9 * PAGE, 3 * PAGE, rights, flags | fixed, -1, 0) == place + 9 * PAGE
+    assert is_noticed(watch)
+    libc.munmap(ctypes.c_void_p(place), ctypes.c_size_t(size))

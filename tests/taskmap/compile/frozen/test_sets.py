@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from taskmap.util import held_storages
-from taskmap.util.held_storages import HeldStorages
+from taskmap.util.held_storages import HeldStorages, abandoned
 from taskmap.util.metrics import metrics
 from tests.taskmap.compare import since
 
@@ -128,17 +128,15 @@ def test_a_model_that_is_gone_leaves_at_the_next_preparation() -> None:
 def test_memory_is_abandoned_when_its_last_user_goes() -> None:
     tensor, other = torch.randn(10, 10), torch.randn(5)
     one = HeldStorages([tensor, other])
-    assert not one.abandoned
+    assert abandoned([one]) == [False]
     view = tensor[2:4]
     two = HeldStorages([view, view])
     del tensor
-    assert not one.abandoned
-    assert not two.abandoned
+    assert abandoned([one, two]) == [False, False]
     del view
-    assert one.abandoned
-    assert two.abandoned
+    assert abandoned([one, two]) == [True, True]
     del two
-    assert one.abandoned
+    assert abandoned([one]) == [True]
 
 
 def test_where_nobody_counts_users_one_set_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
