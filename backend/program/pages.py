@@ -50,7 +50,7 @@ class Pages:
 
 
 @dataclass(frozen=True, slots=True)
-class Protected:
+class ProtectedPages:
     """Pages as they were at one ``time``, in the count of findings. ``words``: the native code's view of them."""
 
     pages: tuple[Pages, ...]
@@ -89,7 +89,7 @@ class PageWatch:
         os.close(self._uffd)
         os.close(self.pagemap)
 
-    def protect(self, wanted: list[Interval]) -> Protected:
+    def protect(self, wanted: list[Interval]) -> ProtectedPages:
         """Watches the pages of ``wanted`` from now on, as far as the kernel does so."""
         with self._lock:
             made: list[Pages] = []
@@ -100,7 +100,7 @@ class PageWatch:
                     self._known[start, end] = pages
                     made.append(pages)
             self._count(written)
-            return Protected(tuple(made), tuple(word for pages in made for word in pages.entry), self._findings)
+            return ProtectedPages(tuple(made), tuple(word for pages in made for word in pages.entry), self._findings)
 
     def written(self, ranges: list[Interval], time: int) -> list[Interval] | None:
         """The pages of watched ``ranges`` that were written since ``time``; they are protected again. None if that is

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from taskmap.backend.program.intervals import Interval, common, inward, joined, outward, without
-from taskmap.backend.program.pages import PAGE, Protected, page_watch
+from taskmap.backend.program.pages import PAGE, ProtectedPages, page_watch
 from taskmap.backend.store.key import KernelSource
 
 SMALLEST = 8 * PAGE
@@ -128,7 +128,7 @@ class Watch:
         system = page_watch()
         private = joined((start, start + size) for start, size, alone in self._memory if alone)
         shared = joined((start, start + size) for start, size, alone in self._memory if not alone)
-        self._pages = Protected((), (), 0)
+        self._pages = ProtectedPages((), (), 0)
         if system is not None:
             wanted = without(outward(private, PAGE), self.avoided)
             self._pages = system.protect([r for r in wanted if r[1] - r[0] >= SMALLEST])
