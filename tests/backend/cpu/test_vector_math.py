@@ -80,7 +80,9 @@ def _compile(source: str, isa: str, output: Path) -> ctypes.CDLL:
     toolchain = find_toolchain(isa=isa)
     text = prelude_for(source, REGISTER[isa]) + source
     flags = [*toolchain.flags, "-Wno-psabi", "-Werror"]
-    command = [toolchain.command[0], *flags, "-x", "c", "-", "-o", str(output), "-lm"]
+    # Libraries behind the source: before it they would define nothing.
+    last = ["-x", "none", "-lm", *toolchain.link_flags]
+    command = [toolchain.command[0], *flags, "-x", "c", "-", "-o", str(output), *last]
     done = subprocess.run(command, input=text, text=True, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
     assert not done.stderr
