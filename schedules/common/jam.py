@@ -51,14 +51,13 @@ def jammed_vectors(
     if size is None or copies == 1:
         vector_loop(b, name, extent, lanes, values, body, shared)
         return
-    start, left = 0, size
+    start = 0
     while copies > 1:
-        groups = left // (lanes * copies)
+        groups = (size - start) // (lanes * copies)
         _together(b, name, start, groups, lanes, copies, values, body, shared if start == 0 else False)
         start += groups * lanes * copies
-        left = size - start
         copies //= 2
-    for i, width, lane in vectors(b, name, left, lanes, values.simplifier, shared if start == 0 else False):
+    for i, width, lane in vectors(b, name, size - start, lanes, values.simplifier, shared if start == 0 else False):
         body(i + start, values.nested(), width, lane)
 
 

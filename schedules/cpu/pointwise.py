@@ -226,7 +226,7 @@ def _most_copies(
         return 1
     bodies = [e for s in task.stages for e in walk_exprs(s.body)]
     lengths = [static_size(product([n for _, n in e.axes])) or _LARGE for e in bodies if isinstance(e, Reduce)]
-    if min(lengths) < _MANY:
+    if min(lengths, default=0) < _MANY:
         return 1
     operations = sum(40 if isinstance(e, Call) else 1 for e in bodies if isinstance(e, (Binary, Call, Reduce, Select)))
     return max(1, min(target.vector_registers // 4, _MOST_OPERATIONS // operations))

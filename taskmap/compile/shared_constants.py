@@ -12,6 +12,8 @@ from weakref import ref
 
 import torch
 
+from taskmap.backend.program.binding import span
+
 _SMALLEST = 1 << 14
 """Bytes of a constant from which it is looked for."""
 _SAMPLES = 64
@@ -67,8 +69,7 @@ def _is_plain(value: object) -> bool:
     return (
         isinstance(value, torch.Tensor)
         and value.device.type == "cpu"
-        and value.numel() > 0
-        and value.numel() == 1 + sum((n - 1) * s for n, s in zip(value.shape, value.stride(), strict=True))
+        and value.numel() == span(value.shape, value.stride()) != 0
     )
 
 
