@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import random
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from taskmap.graph.analysis.placement import Placement
 from taskmap.graph.fusion.tasks import build_task
 from taskmap.graph.nodes import Graph, InputNode, Node, topological
-from taskmap.graph.ops import matmul, norms, views
+from taskmap.graph.ops import arithmetic, matmul, norms, views
+from taskmap.graph.ops.convolution import add_channel_bias
 from taskmap.graph.passes.weight_packing import PackWeights
 from taskmap.ir.lower.flatten import row_major_strides
 from taskmap.ir.nodes import Dim
@@ -48,6 +50,21 @@ def fused(
     given = strides or {}
     places = {n: Placement(n, given.get(n, row_major_strides(n.shape)), 0) for n in dict.fromkeys((*read, *outputs))}
     return build_task(name, [n for n in nodes if n.is_compute], read, outputs, places, anchor)
+
+
+def random_epilogue(
+    chance: random.Random, x: Node, y: Node, channels: int, activate: Callable[[Node], Node]
+) -> tuple[list[Node], dict[Node, Strides]]:
+    """The outputs of a random chain behind a convolution ``y`` of ``x``, and the strides of some tensors."""
+    z = y
+    if chance.random() < 0.6:
+        z = add_channel_bias(z, tensor(channels))
+    if chance.random() < 0.5:
+        z = activate(z)
+    if chance.random() < 0.3:
+        z = arithmetic.add(z, tensor(*y.shape))
+    outputs = [z] if chance.random() < 0.8 or z is y else [y, z]
+    return outputs, {n: channels_last(*n.shape) for n in (x, *outputs) if chance.random() < 0.7}
 
 
 def packed(node: Node, pack: PackWeights) -> Node:

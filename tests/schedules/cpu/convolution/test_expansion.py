@@ -30,7 +30,7 @@ from taskmap.schedules.cpu.convolution.depthwise_config import DepthwiseConfig
 from taskmap.schedules.cpu.convolution.template import schedule_convolution
 from taskmap.schedules.cpu.matmul.microkernel import Tile
 from tests.schedules.counting import products
-from tests.schedules.graph_tasks import channels_last, fused, packed, tensor
+from tests.schedules.graph_tasks import channels_last, fused, packed, random_epilogue, tensor
 from tests.schedules.interpreting import check_every_pass
 from tests.schedules.random_tasks import random_array
 from tests.schedules.running import ISAS, Array, Case, call_kernel, check, compare_outputs, compiled, isas, target
@@ -98,15 +98,7 @@ def random_case(seed: int, isa: str, most: int = 19) -> Case:
     x = tensor(batch, channels, *image)
     slide = (kernel, stride, padding, dilation)
     y = expanding(x, filters, isa, *slide, activate=chance.random() < 0.8, first_stride=first_stride)
-    z = y
-    if chance.random() < 0.6:
-        z = add_channel_bias(z, tensor(filters))
-    if chance.random() < 0.5:
-        z = activations.silu(z)
-    if chance.random() < 0.3:
-        z = arithmetic.add(z, tensor(*y.shape))
-    outputs = [z] if chance.random() < 0.8 or z is y else [y, z]
-    strides = {n: channels_last(*n.shape) for n in (x, *outputs) if chance.random() < 0.7}
+    outputs, strides = random_epilogue(chance, x, y, filters, activations.silu)
     task = fused(outputs, y, strides)
     return Case(task, arrays_of(task, seed, dims), dims, isa)
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from taskmap.graph.nodes import Node, OperatorNode
-from taskmap.graph.ops import activations, arithmetic
+from taskmap.graph.ops import activations
 from taskmap.graph.ops.convolution import add_channel_bias, convolution
 from taskmap.graph.passes.winograd import reading
 from taskmap.ir.construct import static_size
@@ -25,7 +25,7 @@ from taskmap.schedules.common.stack_limit import STACK_BYTES, local_bytes
 from taskmap.schedules.cpu.winograd.choice import default
 from taskmap.schedules.cpu.winograd.config import FilterSizes, transformed_bytes
 from tests.schedules.counting import products
-from tests.schedules.graph_tasks import channels_last, fused, tensor
+from tests.schedules.graph_tasks import channels_last, fused, random_epilogue, tensor
 from tests.schedules.interpreting import check_every_pass
 from tests.schedules.running import ISAS, Array, Case, check, expected, isas, run_cases, run_task, target
 
@@ -84,15 +84,7 @@ def random_case(seed: int, isa: str, most: int = 11) -> Case:
     x = tensor(size("batch", chance.choice((1, 2, 3))), channels, *(size(f"n{d}", n) for d, n in enumerate(image)))
     read = activations.relu(x) if chance.random() < 0.3 else x
     y = filtered(read, out_channels, form, width, padding)
-    z = y
-    if chance.random() < 0.6:
-        z = add_channel_bias(z, tensor(out_channels))
-    if chance.random() < 0.5:
-        z = activations.relu(z)
-    if chance.random() < 0.3:
-        z = arithmetic.add(z, tensor(*y.shape))
-    outputs = [z] if chance.random() < 0.8 or z is y else [y, z]
-    strides = {n: channels_last(*n.shape) for n in (x, *outputs) if chance.random() < 0.7}
+    outputs, strides = random_epilogue(chance, x, y, out_channels, activations.relu)
     task = fused(outputs, y, strides)
     return Case(task, arrays_of(task, form, (out_channels, channels), seed, dims), dims, isa)
 
