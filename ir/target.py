@@ -41,6 +41,10 @@ class CpuTarget:
         return f"{self.kind}:{self.isa}"
 
 
+DEPENDENT_LAUNCH = 90
+"""The first compute capability with programmatic dependent launch."""
+
+
 @dataclass(frozen=True, slots=True)
 class GpuTarget:
     """A GPU. name: of the product. cores: streaming multiprocessors (SMs). vector_bytes: the widest load of a thread.
@@ -49,7 +53,8 @@ class GpuTarget:
     is the limit of a block's shared memory, shared_per_sm what an SM has. memory_bandwidth: bytes per second. clock:
     Hz, boosted. f32_rate, f16_rate: floating-point operations of one SM per clock, for f32 without and for f16 with
     tensor cores. l2_rate: bytes that the TMA of one SM loads from L2 per clock; threads reach three quarters of that.
-    tf32: products of f32 may round their operands to tf32, which tensor cores multiply.
+    tf32: products of f32 may round their operands to tf32, which tensor cores multiply. dependent_launch: a kernel may
+    start while the one before it ends, and waits for its results itself.
     """
 
     kind: ClassVar[Literal["cuda"]] = "cuda"
@@ -68,6 +73,7 @@ class GpuTarget:
     f16_rate: int
     l2_rate: float = 32
     tf32: bool = False
+    dependent_launch: bool = False
     vector_bytes: int = 16
     registers_per_thread: int = 255
 

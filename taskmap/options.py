@@ -59,6 +59,8 @@ class Options:
     tf32: let tensor cores multiply f32, with operands rounded to 10 bits of mantissa, on GPUs that have them; None
         follows PyTorch's setting, which is off by default: torch.backends.cuda.matmul.fp32_precision, or
         torch.set_float32_matmul_precision.
+    dependent_launch: let a kernel start while the one before it ends (CUDA's programmatic dependent launch), on Hopper
+        and later GPUs. Not measured yet.
     strategies: schedules of your own, as a list of finished trees (`taskmap.decompose`) or of functions
         ``def s(m, n, k, batch=(), a=f32, b=f32, c=f32)`` that return one, of whose arguments those after k may be left
         out. The first that fits a matrix product makes its kernel, with the operators around it fused. Trees of other
@@ -84,6 +86,7 @@ class Options:
     tuned: bool = True
     tune_seconds: float | None = None
     tf32: bool | None = None
+    dependent_launch: bool = False
     features: str | None = None
     winograd: bool = True
     strategies: Sequence[object] = ()
@@ -214,6 +217,7 @@ _RULES: dict[str, tuple[Callable[[object], bool], str]] = {
     "cuda_graphs": (_is_flag, "True or False"),
     "tuned": (_is_flag, "True or False"),
     "tf32": (lambda value: value is None or _is_flag(value), "None, True or False"),
+    "dependent_launch": (_is_flag, "True or False"),
     "strategies": (lambda value: isinstance(value, (list, tuple)), "a list of strategies"),
     "tune_seconds": (_is_seconds, "None or a number of seconds"),
 }

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from taskmap.backend.cuda.expressions import Expressions, cuda_type
 from taskmap.backend.cuda.own_functions import function_of
-from taskmap.backend.cuda.source import CudaSource, without_comments
+from taskmap.backend.cuda.source import AFTER_PREVIOUS_GRID, CudaSource, without_comments
 from taskmap.backend.cuda.tensor_map import MapParameter
 from taskmap.ir import nodes as ir
 from taskmap.ir.analysis.bounds import Interval
@@ -124,6 +124,8 @@ class _Emitter:
             c.facts = c.facts.within(d, c.ranges[d])
         for m in launch.maps:
             c.name(m)
+        if self.target.dependent_launch:
+            self.line(f"{AFTER_PREVIOUS_GRID};")
         self.workers()
         self.body(kernel.body)
         params[pointers + len(kernel.dims) :] = [

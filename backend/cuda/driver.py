@@ -166,18 +166,28 @@ class Driver:
             shape = f"grid {config.gridDimX} × {config.gridDimY} × {config.gridDimZ}, {config.blockDimX} threads"
             self.check(status, f"{kernel.symbol}, {shape}, {config.sharedMemBytes} bytes of shared memory")
 
-    def launch_config(self, threads: int, shared_bytes: int, cluster: Sequence[int]) -> Any:
-        """A launch configuration whose grid and stream are still to be set."""
+    def launch_config(self, threads: int, shared_bytes: int, cluster: Sequence[int], *, waits: bool = False) -> Any:
+        """A launch configuration whose grid and stream are still to be set. ``waits``: the kernel itself waits for the
+        grid before it, so its blocks may start earlier, which hides the time of the launch (CUDA Programming Guide,
+        "Programmatic Dependent Launch")."""
         config = self.api.CUlaunchConfig()
         config.gridDimX = config.gridDimY = config.gridDimZ = 1
         config.blockDimX, config.blockDimY, config.blockDimZ = threads, 1, 1
         config.sharedMemBytes = shared_bytes
+        ids, attributes = self.api.CUlaunchAttributeID, list[Any]()
         if tuple(cluster) != (1, 1, 1):
             attribute = self.api.CUlaunchAttribute()
-            attribute.id = self.api.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+            attribute.id = ids.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
             dimension = attribute.value.clusterDim
             dimension.x, dimension.y, dimension.z = cluster
-            config.attrs, config.numAttrs = [attribute], 1
+            attributes.append(attribute)
+        if waits:
+            attribute = self.api.CUlaunchAttribute()
+            attribute.id = ids.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+            attribute.value.programmaticStreamSerializationAllowed = 1
+            attributes.append(attribute)
+        if attributes:
+            config.attrs, config.numAttrs = attributes, len(attributes)
         return config
 
     def tensor_map(self, view: TensorView, where: str) -> EncodedMap:

@@ -144,7 +144,7 @@ class CudaLauncher:
             if not isinstance(step, Launch):
                 continue
             source = self.kernels[step.symbol].source
-            config = self.driver.launch_config(source.threads, source.shared_bytes, source.cluster)
+            config = self.driver.launch_config(source.threads, source.shared_bytes, source.cluster, waits=source.waits)
             flag = flags + 4 * self._flagged[number] if step.needs_error else 0
             frames[number] = LaunchArguments(source, len(step.buffers), flag, config)
         return frames

@@ -14,6 +14,9 @@ from taskmap.ir.nodes import Dim, Var
 ALLOWANCES = ("spills", "serialized")
 """Slow behaviour that a kernel may be allowed: spilled registers, serialised wgmma."""
 
+AFTER_PREVIOUS_GRID = "tm_after_previous_grid()"
+"""The call with which blocks that may start before the grid before theirs has ended wait for it."""
+
 _SYMBOL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _COMMENT = re.compile(r"[ \t]*//.*")
 _DEVICE = Path(__file__).parent / "device"
@@ -50,6 +53,11 @@ class CudaSource:
     def __post_init__(self) -> None:
         if not _SYMBOL.fullmatch(self.symbol):
             raise ValueError(f"not a C identifier: {self.symbol!r}")
+
+    @property
+    def waits(self) -> bool:
+        """True if the kernel may start before the grid before it has ended, because it waits for that itself."""
+        return AFTER_PREVIOUS_GRID in self.text
 
     @property
     def code(self) -> str:

@@ -41,8 +41,8 @@ from taskmap.compile.session import Session
 from taskmap.compile.task_store import TaskStore
 from taskmap.ir.target import GpuTarget, gpu_named
 from taskmap.options import Options
+from taskmap.targets.gpu_options import with_options
 from taskmap.targets.platform import LoadedPrograms, ProgramBuilder, Programs, Show
-from taskmap.targets.precision import with_precision
 from taskmap.util.dump import Dump
 from taskmap.util.metrics import COUNTERS
 
@@ -94,7 +94,7 @@ class CompilingBuilder(ProgramBuilder):
 
 def session(target: GpuTarget, options: Options, device: torch.device) -> Session:
     """A session like that of a GPU ``target``, which need not be present."""
-    target = with_precision(target, options)
+    target = with_options(target, options)
     store = KernelStore(suffix=SUFFIX)
     platform = Compiling(options, target, find_cuda_toolchain(target.isa, fast_math=options.fast_math), store)
     return Session(options, platform, TaskStore(store.path / "tasks"))

@@ -43,7 +43,7 @@ from taskmap.ir.decompose.micro.call import call, micro_kernel_of
 from taskmap.ir.decompose.ownership import owner_of, without_dims
 from taskmap.ir.decompose.pipeline import Views, pipelined, steps_of_pipeline
 from taskmap.ir.decompose.refusal import refusal
-from taskmap.ir.decompose.roles.boxed_store import is_boxed, store_boxes
+from taskmap.ir.decompose.roles.kept_store import is_by_tma, is_kept, store_kept
 from taskmap.ir.decompose.roles.ring import Ring, warpgroup_operands
 from taskmap.ir.decompose.spec import Operand, Spec
 from taskmap.ir.decompose.specialize import multiplied, specialized
@@ -360,12 +360,13 @@ class Emitter:
         """The copy of the sums."""
         out, tree = self.ring.out if self.ring is not None else None, step.store
         if out is not None:
-            store_boxes(self, out, total, view, tree.root.static_shape(tree.root.operands[0]) or ())
+            store_kept(self, out, total, view, tree.root.static_shape(tree.root.operands[0]) or ())
             return
-        if is_boxed(tree) and self.ring is None:
+        if is_by_tma(tree) and self.ring is None:
             why, way_out = "TMA stores what a warpgroup multiplies, and none does.", "Leave out asynchronous()."
             raise refusal("kernel()", tree, why, way_out, where=tree.steps[-1].source)
-        tree = Tree(tree.root, (DoneStep(tree.root, tree.root, None),)) if is_boxed(tree) else tree
+        if self.ring is not None and is_kept(tree):  # threads store what they hold
+            tree = Tree(tree.root, (DoneStep(tree.root, tree.root, None),))
         self.copies.through(tree, total, view, adding=step.how == "add")
 
     def synchronise(self) -> None:

@@ -17,9 +17,9 @@ from taskmap.ir.builder import Builder
 from taskmap.ir.construct import as_expr, cast, const, eq, index, static_size
 from taskmap.ir.decompose.levels import Level
 from taskmap.ir.decompose.refusal import refusal
-from taskmap.ir.decompose.roles.boxed_store import close_store, is_boxed, open_store
 from taskmap.ir.decompose.roles.fetch import fetch
-from taskmap.ir.decompose.roles.ring import FETCHING, WARP, BoxedStore, RingSteps, Views, open_ring
+from taskmap.ir.decompose.roles.kept_store import close_store, is_kept, open_store
+from taskmap.ir.decompose.roles.ring import FETCHING, WARP, KeptStore, RingSteps, Views, open_ring
 from taskmap.ir.decompose.steps import AccumulateStep, MoveStep, SplitStep, TileStep, Tree
 from taskmap.ir.decompose.views import OperandView
 from taskmap.ir.isa.table import instruction_named
@@ -39,7 +39,7 @@ def specialized(e: RingSteps, n: int, views: Views, each_tile: Callable[[Callabl
     groups = e.threads // FETCHING
     first = e.tree.steps[n + 1]
 
-    def results() -> BoxedStore | None:
+    def results() -> KeptStore | None:
         return open_store(e, first, views[first.before.accumulated]) if isinstance(first, AccumulateStep) else None
 
     ring = e.ring = open_ring(e, ahead, views, results, sets=_sets(e, n + 1, split))
@@ -61,7 +61,7 @@ def specialized(e: RingSteps, n: int, views: Views, each_tile: Callable[[Callabl
             b.invoke(instruction_named("setmaxnreg_inc"), as_expr(moved[1]))
         each_tile(lambda inner: e.step(n + 1, inner))
         if ring.out:
-            close_store(e)
+            close_store(e, ring.out)
     with b.otherwise():
         if moved:
             b.invoke(instruction_named("setmaxnreg_dec"), as_expr(moved[0]))
@@ -116,7 +116,7 @@ def _fetched(tree: Tree, n: int) -> tuple[SplitStep, list[MoveStep]]:
             break
         ahead.append(step)
     rest = tree.steps[at + 1 + len(ahead) :]
-    stores = [step.store for step in tree.steps if isinstance(step, AccumulateStep) and not is_boxed(step.store)]
+    stores = [step.store for step in tree.steps if isinstance(step, AccumulateStep) and not is_kept(step.store)]
     stored = [s for store in stores for s in store.steps]
     if not isinstance(split, SplitStep) or not ahead:
         why = "no move is prefetched directly after the first split of the sum."

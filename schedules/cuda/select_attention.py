@@ -13,7 +13,7 @@ from taskmap.ir.task import Task
 from taskmap.schedules.common.access import require_count
 from taskmap.schedules.cuda.attention.problem_view import AttentionTask, find_attention_task
 from taskmap.schedules.cuda.attention.products import AttentionConfig
-from taskmap.schedules.cuda.attention.split_keys import tiles_of
+from taskmap.schedules.cuda.attention.split_keys import saves_time, tiles_of
 from taskmap.schedules.cuda.attention.template import kernel_with, space, validity
 from taskmap.schedules.cuda.hopper import attention as hopper_attention
 from taskmap.schedules.cuda.hopper.attention import HopperAttentionConfig
@@ -81,7 +81,7 @@ def shared_by_blocks(t: AttentionTask, target: GpuTarget, fitting: Sequence[Conf
             if most < share_of:
                 continue
             found = replace(c, split=-(-tiles // most))
-            if found.split > 1 and validity(t, found, target) is None:
+            if found.split > 1 and saves_time(t, found) and validity(t, found, target) is None:
                 yield found
 
 

@@ -55,12 +55,13 @@ Write = Callable[[Sequence[Expr], Expr, Builder, Inliner], None]
 
 @dataclass(frozen=True, slots=True)
 class KeptTile:
-    """Results that TMA copies to memory: they go to ``tile`` in shared memory. write: takes the element at these
-    indices, and a function that keeps a result. tested: none beyond the end is computed, and 0 is kept; otherwise all
-    are."""
+    """Results on their way to memory, which are kept in ``tile`` in shared memory. write: takes the element at these
+    indices, and a function that keeps a result. store: takes the result at these indices, where threads copy the tile.
+    tested: none beyond the end is computed, and 0 is kept; otherwise all are."""
 
     tile: Buffer
     write: Callable[[Sequence[Expr], Expr, Builder, Inliner, Callable[[Expr], None]], None]
+    store: Write
     tested: bool
 
 
@@ -93,7 +94,9 @@ class Fusion:
             if isinstance(s, Move) and (
                 s.src.buffer in self.reads or s.dst.buffer in self.writes or s.dst.buffer in self.kept
             ):
-                s = replace(s, clipped=s.clipped and getattr(self.kept.get(s.dst.buffer), "tested", True))
+                kept = self.kept.get(s.dst.buffer)
+                if kept is not None and s.src.buffer is not kept.tile:
+                    s = replace(s, clipped=s.clipped and kept.tested)
                 return _Copy(self, s, threads, ranges, named, loops).body()
             return self.element(s, ranges) if isinstance(s, (Store, Let)) else None
 
@@ -307,6 +310,8 @@ class _Copy:
         read, kept = self.f.reads.get(self.outer.buffer), self.f.kept.get(self.outer.buffer)
         if read is not None:
             self.b.store(self.tile.buffer, here, read(where, values))
+        elif kept is not None and self.tile.buffer is kept.tile:
+            kept.store(where, self.tile.buffer[tuple(here)], self.b, values)
         elif kept is not None:
             keep = partial(self.b.store, kept.tile, tuple(offsets))
             kept.write(where, self.tile.buffer[tuple(here)], self.b, values, keep)
@@ -316,7 +321,7 @@ class _Copy:
     def beyond(self, offsets: Sequence[Expr]) -> None:
         """One element beyond the end: 0 is read or kept, and nothing is written."""
         kept = self.f.kept.get(self.outer.buffer)
-        if kept is not None:
+        if kept is not None and self.tile.buffer is not kept.tile:
             self.b.store(kept.tile, tuple(offsets), const(0, kept.tile.dtype))
         if self.outer.buffer in self.f.reads:
             self.b.store(self.tile.buffer, _place(self.tile, offsets), const(0, self.tile.buffer.dtype))

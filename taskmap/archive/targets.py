@@ -47,9 +47,9 @@ from taskmap.util.metrics import COUNTERS
 
 # It needs PyTorch, which only GPUs follow.
 if TYPE_CHECKING:
-    from taskmap.targets.precision import with_precision as _with_precision
+    from taskmap.targets.gpu_options import with_options as _with_options
 else:
-    _with_precision = lazily("taskmap.targets.precision", "with_precision")
+    _with_options = lazily("taskmap.targets.gpu_options", "with_options")
 
 
 def archive_session(options: Options, folder: Path) -> ArchiveSession:
@@ -98,7 +98,7 @@ def _for_gpu(options: Options) -> ArchiveSession:
             hint="Tune on that GPU (taskmap tune model.onnx --target cuda), and take the records here: "
             "taskmap cache export, taskmap cache import.",
         )
-    target = _with_precision(_target(options), options)
+    target = _with_options(_target(options), options)
     toolchain = find_cuda_toolchain(target.isa, fast_math=options.fast_math)
     store = KernelStore(None if options.cache_dir is None else Path(options.cache_dir), suffix=SUFFIX)
     platform = AbsentGpu(options, target, toolchain, store)

@@ -19,7 +19,7 @@ from taskmap.backend.program.binding import View
 from taskmap.calls.bound import BoundProgram
 from taskmap.compile.runtime import CompiledGraph
 from taskmap.targets.platform import Capturer, Runs
-from taskmap.targets.streams import is_capturing
+from taskmap.targets.streams import is_capturing, stream_number
 
 _log = logging.getLogger(__name__)
 
@@ -56,7 +56,13 @@ class ReplayedGraph(CompiledGraph):
     ) -> None:
         super().__init__(bound, executable, device, alignment)
         self._capturer: Capturer | None = capturer
-        self._constant = constant_inputs
+        self._given = tuple(i for i in range(self.binding.inputs) if i not in constant_inputs)
+        # A graph has hundreds of parameters, but its steps read few of them: most only make constants.
+        read = {*self.binding.io, *(view.slot for step in self.binding.externs for view in step.reads)}
+        self._fixed = tuple(i for i in sorted(read) if i in constant_inputs)
+        self._copied = sorted(
+            {o.slot for o in self.binding.outputs if isinstance(o, View) and o.slot >= self.binding.inputs}
+        )
         self._seen: set[Key] = set()
         self._recordings: dict[Key, Recording] = {}
         self._order = _Order()
@@ -77,23 +83,17 @@ class ReplayedGraph(CompiledGraph):
 
     def _key(self, values: list[Any], constants: array[int]) -> Key:
         """The conditions of a recording, besides the values of arguments."""
-        shapes: list[Any] = []
-        for position in range(self.binding.inputs):
-            value = values[position]
-            if not isinstance(value, torch.Tensor):
-                shapes.append(value)
-            elif position in self._constant:
-                shapes.append(value.data_ptr())
-            else:
-                shapes.append(value.shape)
-        return (*shapes, constants.tobytes())
+        given = [values[i] for i in self._given]
+        addresses = [values[i].data_ptr() for i in self._fixed]
+        shapes = [x.shape if isinstance(x, torch.Tensor) else x for x in given]
+        return (*shapes, *addresses, constants.tobytes())
 
     def _record(self, key: Key, values: list[Any], constants: array[int]) -> Recording | None:
         own = list(values)
         inputs: list[tuple[int, torch.Tensor]] = []
-        for position in range(self.binding.inputs):
+        for position in self._given:
             given = values[position]
-            if isinstance(given, torch.Tensor) and position not in self._constant:
+            if isinstance(given, torch.Tensor):
                 own[position] = torch.empty_strided(given.shape, given.stride(), dtype=given.dtype, device=self.device)
                 own[position].copy_(given)
                 inputs.append((position, own[position]))
@@ -130,9 +130,8 @@ class ReplayedGraph(CompiledGraph):
     def _taken_out(self, recording: Recording, values: list[Any]) -> list[Any]:
         """All slots: the caller's arguments, and copies of the tensors that contain results."""
         slots = [*values[: self.binding.inputs], *recording.values[self.binding.inputs :]]
-        for slot in {out.slot for out in self.binding.outputs if isinstance(out, View)}:
-            if slot >= self.binding.inputs:
-                slots[slot] = _copy(slots[slot])
+        for slot in self._copied:
+            slots[slot] = _copy(slots[slot])
         return slots
 
 
@@ -151,10 +150,10 @@ class _Order:
     def __enter__(self) -> None:
         if not _is_used():
             return
-        stream = torch.cuda.current_stream()
-        if self._event is not None and stream.cuda_stream != self._stream:
-            stream.wait_event(self._event)
-        self._stream = stream.cuda_stream
+        number = stream_number(torch.cuda.current_device())
+        if self._event is not None and number != self._stream:
+            torch.cuda.current_stream().wait_event(self._event)
+        self._stream = number
 
     def __exit__(self, *_: object) -> None:
         if _is_used():

@@ -12,7 +12,7 @@ Reading order:
     gpu_base        common to every target with CUDA C++ kernels
     cuda            a GPU
     sim             the simulator
-    precision       rounding of f32 products to tf32
+    gpu_options     what options decide of a GPU target: tf32, dependent launches
     torch_capturer  CUDA graphs recorded by PyTorch
     streams         a GPU's streams, and captures of CUDA graphs
     on_gpu          PyTorch's current device, and its out-of-memory errors

@@ -20,8 +20,8 @@ from taskmap.ir.target import GpuTarget
 from taskmap.options import Options
 from taskmap.targets.choose import gpu_target
 from taskmap.targets.gpu_base import GpuCode
+from taskmap.targets.gpu_options import with_options
 from taskmap.targets.platform import Capturer, LoadedPrograms, ProgramBuilder, Programs, Show
-from taskmap.targets.precision import with_precision
 from taskmap.targets.torch_capturer import TorchCapturer
 from taskmap.util.dump import Dump
 from taskmap.util.metrics import COUNTERS
@@ -80,7 +80,7 @@ class CudaBuilder(ProgramBuilder):
 def cuda_platform(options: Options, device: torch.device, driver: Driver | None = None) -> CudaPlatform:
     """The GPU ``device``. Raises NoDeviceError, CompilerNotFoundError, UnsupportedError and KernelStoreError."""
     driver = driver or open_driver()
-    target = with_precision(gpu_target(options, driver.device(device.index or 0)), options)
+    target = with_options(gpu_target(options, driver.device(device.index or 0)), options)
     toolchain = find_cuda_toolchain(target.isa, fast_math=options.fast_math)
     if toolchain.compiler == "nvrtc":
         driver.refuse_newer(toolchain.identity, nvrtc_version())

@@ -29,9 +29,9 @@ from taskmap.util.metrics import COUNTERS
 
 # It needs PyTorch, which only GPUs follow.
 if TYPE_CHECKING:
-    from taskmap.targets.precision import with_precision as _with_precision
+    from taskmap.targets.gpu_options import with_options as _with_options
 else:
-    _with_precision = lazily("taskmap.targets.precision", "with_precision")
+    _with_options = lazily("taskmap.targets.gpu_options", "with_options")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,4 +86,4 @@ class SimBuilder(ProgramBuilder):
 def sim_platform(options: Options) -> SimPlatform:
     """The simulator. Raises CompilerNotFoundError when a kernel is built without a C++ compiler."""
     store = KernelStore(None if options.cache_dir is None else Path(options.cache_dir))
-    return SimPlatform(options, _with_precision(simulated_target(options), options), store)
+    return SimPlatform(options, _with_options(simulated_target(options), options), store)

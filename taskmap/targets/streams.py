@@ -14,6 +14,12 @@ from taskmap.ir.errors import UnsupportedError
 _is_capturing: Callable[[], bool] = torch.cuda.is_current_stream_capturing
 _current: Callable[[torch.device], Any] = torch.cuda.current_stream
 _new_event: Callable[[], Any] = torch.cuda.Event
+_number: Callable[[int], int] | None = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # PyTorch with CUDA has it
+
+
+def stream_number(index: int) -> int:
+    """The handle of the stream that a GPU's work now goes to. It makes no object: this is done in every call."""
+    return _number(index) if _number is not None else int(_current(torch.device("cuda", index)).cuda_stream)
 
 
 def is_capturing(device: torch.device) -> bool:
@@ -48,13 +54,13 @@ class OnStream:
     def wait(self) -> None:
         """The current stream waits for the tensors. A capture begins after all work is done, so it has nothing to
         wait for."""
+        number = stream_number(self._device.index)
+        if number in self._known and (self._done or len(self._known) == 1):
+            return
         stream = _current(self._device)
-        number = int(stream.cuda_stream)
         if number not in self._known:
             for tensor in self._tensors:
                 tensor.record_stream(stream)
-        elif self._done or len(self._known) == 1:
-            return
         if not self._done and not is_capturing(self._device):
             self._done = bool(self._event.query())
             if not self._done:

@@ -19,7 +19,8 @@ OK = driver.CUresult.CUDA_SUCCESS
 
 @dataclass
 class Launched:
-    """One launch as the driver saw it: the values are read through the parameter addresses."""
+    """One launch as the driver saw it: the values are read through the parameter addresses. starts_early: its blocks
+    may start before the launch before it has ended."""
 
     symbol: str
     grid: tuple[int, int, int]
@@ -28,6 +29,7 @@ class Launched:
     stream: int
     cluster: tuple[int, ...]
     values: list[int]
+    starts_early: bool = False
 
 
 @dataclass
@@ -130,7 +132,8 @@ class FakeApi:
         count = self.counts[symbol]
         places: Any = (ctypes.c_void_p * count).from_address(parameters) if count else []
         values = [ctypes.c_longlong.from_address(place or 0).value for place in places]
-        cluster = [a.value.clusterDim for a in config.attrs] if config.numAttrs else []
+        attributes = {a.id.name.removeprefix("CU_LAUNCH_ATTRIBUTE_"): a.value for a in config.attrs or ()}
+        cluster = [attributes[name].clusterDim for name in ("CLUSTER_DIMENSION",) if name in attributes]
         launched = Launched(
             symbol,
             (config.gridDimX, config.gridDimY, config.gridDimZ),
@@ -139,6 +142,7 @@ class FakeApi:
             int(config.hStream),
             (cluster[0].x, cluster[0].y, cluster[0].z) if cluster else (),
             values,
+            "PROGRAMMATIC_STREAM_SERIALIZATION" in attributes,
         )
         answer = self._answer("cuLaunchKernelEx")
         if answer[0] == OK:

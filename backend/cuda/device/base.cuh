@@ -19,6 +19,16 @@ TM_FN unsigned long long tm_global_address(const void *p) { return __cvta_generi
 
 TM_FN void tm_barrier() { __syncthreads(); }
 
+// A grid whose blocks may start while the grid before it ends: they wait here until that one has ended and its results
+// are seen. Then the blocks of the grid after this one may start. PTX ISA, "griddepcontrol".
+TM_FN void tm_after_previous_grid()
+{
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 // 16-bit floats are stored as such and computed in float; NVRTC has no built-in type for them.
 struct tm_f16 {
   unsigned short bits;

@@ -33,6 +33,9 @@ template <class To, class From> inline To tm_bits(From value) {
   return result;
 }
 
+/* Grids run one after the other. */
+inline void tm_after_previous_grid() {}
+
 inline float tm_inf() { return __builtin_inff(); }
 inline float tm_nan() { return tm_bits<float>(0x7fc00000u); }
 

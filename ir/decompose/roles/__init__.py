@@ -5,7 +5,7 @@ In reading order:
     boxes          the parts of a tensor that TMA copies
     ring           the stages, their barriers, and how wgmma reads them
     fetch          the role of the warpgroup that fetches
-    boxed_store    results that TMA stores
+    kept_store     results that are kept in shared memory first
 
 May import: what writes copies and loops (``copies``, ``pipeline``) and all below it.
 """

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from taskmap.ir import nodes as ir
 from taskmap.ir.algebra.layout import Layout
+from taskmap.ir.algebra.mapping import TaskMapping
 from taskmap.ir.builder import Builder, region
 from taskmap.ir.construct import as_expr, cast, const, index, load, minimum, static_size
 from taskmap.ir.decompose.blocks.grid import Grid
@@ -31,12 +32,14 @@ FETCHING, WARP = 128, 32
 
 
 @dataclass(frozen=True, slots=True)
-class BoxedStore:
-    """Shared memory for the results of a block, the boxes by which they leave it, and the tiles of warpgroups."""
+class KeptStore:
+    """Shared memory for the results of a block, the boxes or the mapping by which they leave it, and the tiles of
+    warpgroups."""
 
     tile: OperandView
-    boxes: Boxes
+    boxes: Boxes | None
     share: TileStep
+    mapping: TaskMapping | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,7 @@ class Ring:
     """Stages that a warpgroup fills. full, empty: their mbarriers. by_tma: the operands that TMA copies. readers: the
     blocks of the cluster that use what this block fetches. sent: the blocks that fetch an operand together, by its
     name. sets: the sum has a single part, whose first product sets it. group: the number of a thread's warpgroup. maps:
-    those that the kernel takes. out: the store of results by TMA."""
+    those that the kernel takes. out: the store of results by way of shared memory."""
 
     stages: int
     full: ir.Buffer
@@ -56,7 +59,7 @@ class Ring:
     sets: bool
     group: ir.Expr = field(default_factory=lambda: index(0))
     maps: tuple[ir.TensorMap, ...] = ()
-    out: BoxedStore | None = None
+    out: KeptStore | None = None
 
     def barrier(self, b: Builder, of: ir.Buffer, stage: ir.Expr, action: str, *values: ir.ExprLike) -> None:
         """An action on the mbarrier of a stage."""
@@ -74,7 +77,7 @@ class RingSteps(Steps, Protocol):
 
 
 def open_ring(
-    e: RingSteps, ahead: Sequence[MoveStep], views: Views, results: Callable[[], BoxedStore | None], *, sets: bool
+    e: RingSteps, ahead: Sequence[MoveStep], views: Views, results: Callable[[], KeptStore | None], *, sets: bool
 ) -> Ring:
     """Shared memory for the stages of moves, for the ``results`` if TMA stores them, and for the barriers, which need
     no alignment of theirs."""
@@ -104,7 +107,7 @@ def open_ring(
     out = results()
     full, empty = (b.allocate(name, i64, (stages,), ir.Scope.SHARED) for name in ("full", "empty"))
     e.stages.guarded |= {full, empty}
-    maps = (*(boxes.map for boxes in by_tma.values()), *([out.boxes.map] if out else []))
+    maps = (*(boxes.map for boxes in by_tma.values()), *([out.boxes.map] if out and out.boxes else []))
     return Ring(stages, full, empty, placed, by_tma, e.grid.cluster if sent else 1, sent, sets, maps=maps, out=out)
 
 

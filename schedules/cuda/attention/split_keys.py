@@ -33,6 +33,10 @@ from taskmap.schedules.cuda.support.vectors import fills
 _LANES = 4
 """The lanes that own a row."""
 _PAIR = 2
+_KEY = 33
+"""Clock cycles in which a warp takes 16 queries past a key and a value of 64 elements: on an H100, past 128 in 2.5 us."""
+_JOIN = 5500
+"""Clock cycles in which the last block combines the parts, on an H100."""
 
 
 def tiles_of(t: AttentionTask, c: AttentionConfig) -> int | None:
@@ -41,6 +45,15 @@ def tiles_of(t: AttentionTask, c: AttentionConfig) -> int | None:
     if batch is None or heads is None or rows is None:
         return None
     return batch * heads * -(-rows // c.queries)
+
+
+def saves_time(t: AttentionTask, c: AttentionConfig) -> bool:
+    """True if ``c.split`` blocks that share known keys are faster than one block with all of them."""
+    keys = static_size(t.a.keys)
+    if keys is None or c.multiplier == "simt":
+        return True
+    alone = keys * _KEY * c.rows / 16 * (t.depth + t.width) / 128
+    return alone * (1 - 1 / c.split) > _JOIN
 
 
 def why_not_split(t: AttentionTask, c: AttentionConfig) -> str | None:

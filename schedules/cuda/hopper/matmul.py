@@ -11,6 +11,7 @@ cp.async or through registers (``load_plan``).
 
 from __future__ import annotations
 
+from taskmap.ir.decompose.roles.kept_store import PAD
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.isa.table import instruction_named
 from taskmap.ir.nodes import Kernel
@@ -21,7 +22,7 @@ from taskmap.schedules.cuda.hopper import load_plan
 from taskmap.schedules.cuda.hopper.load_plan import LoadPath, LoadPlan, plan_load
 from taskmap.schedules.cuda.hopper.matmul_config import ROWS, HopperConfig
 from taskmap.schedules.cuda.hopper.strategy import schedule_strategy
-from taskmap.schedules.cuda.hopper.tma_descriptor import output_boxes
+from taskmap.schedules.cuda.hopper.tma_descriptor import TmaDescriptor, output_boxes
 from taskmap.schedules.cuda.matmul.problem_view import Gemm
 from taskmap.schedules.cuda.matmul.split_k import tiles_of, why_not_split
 
@@ -49,7 +50,7 @@ def validity(p: Gemm, c: HopperConfig, target: GpuTarget) -> str | None:
         return "a single stage cannot be loaded while it is multiplied"
     if c.sums > _MOST_SUMS:
         return f"{c.sums} sums of a thread leave no registers for the rest"
-    needed = c.shared_bytes + (c.block_m * c.block_n * p.task.outputs[0].dtype.bytes if c.boxed else 0)
+    needed = c.shared_bytes + (_kept_bytes(p, c) if c.boxed else 0)
     if target.shared_per_block and needed > target.shared_per_block:
         return f"it needs {needed} bytes of shared memory, but a block has {target.shared_per_block}"
     ways = plan_loads(p, c)
@@ -80,9 +81,15 @@ def _why_not_split(p: Gemm, c: HopperConfig) -> str | None:
 
 
 def _why_not_stored(p: Gemm, c: HopperConfig) -> str | None:
-    """The reason why TMA cannot store the result, or None if it can."""
-    found = output_boxes(p, c.block_n) if c.boxed else None
-    return f"TMA cannot store the result: {found}" if isinstance(found, str) else None
+    """The reason why the result cannot go through shared memory, or None if it can."""
+    found = output_boxes(p, c.block_n, aligned=False) if c.boxed else None
+    return f"the result cannot be stored as whole lines: {found}" if isinstance(found, str) else None
+
+
+def _kept_bytes(p: Gemm, c: HopperConfig) -> int:
+    """Shared memory of a result; its rows lie apart where threads store them."""
+    row = c.block_n * p.task.outputs[0].dtype.bytes
+    return c.block_m * (row if isinstance(output_boxes(p, c.block_n), TmaDescriptor) else row + PAD)
 
 
 def plan_loads(p: Gemm, c: HopperConfig) -> tuple[LoadPlan, LoadPlan] | str:

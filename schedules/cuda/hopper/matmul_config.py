@@ -23,7 +23,8 @@ class HopperConfig:
     """A block's tile in elements, whose rows ``groups`` warpgroups divide; stages: k-tiles in flight or in use, each
     128 bytes long. group: the number of rows of tiles computed side by side, for reuse in the second-level cache.
     persistent: a block computes tile after tile, one block to a multiprocessor, and the next tile's operands load while
-    this tile is finished. boxed: the result goes to memory through shared memory, by TMA. split: the number of blocks
+    this tile is finished. boxed: the result goes to memory through shared memory as whole lines, by TMA or, if they are
+    not aligned, by threads. split: the number of blocks
     that share the terms of a sum."""
 
     multiplier: str

@@ -29,26 +29,31 @@ from taskmap.ir.target import GpuTarget
 from taskmap.ir.visit import map_body, walk_exprs, walk_stmts
 from taskmap.schedules.common.epilogue import Epilogue
 from taskmap.schedules.common.inline import Inliner
+from taskmap.schedules.common.positions import positions_in
 from taskmap.schedules.cuda.hopper.load_plan import LoadPath, LoadPlan
 from taskmap.schedules.cuda.hopper.matmul_config import ROWS, HopperConfig
 from taskmap.schedules.cuda.hopper.tma_descriptor import TmaDescriptor, output_boxes
 from taskmap.schedules.cuda.matmul.operand import Operand
 from taskmap.schedules.cuda.matmul.problem_view import Gemm
+from taskmap.schedules.cuda.support.launch import WARP
 from taskmap.schedules.strategies.fusion import Fusion, KeptTile
 from taskmap.schedules.strategies.product import ProductOperand, positions
 
 Plans = tuple[LoadPlan, LoadPlan]
 
+_WARPS = 4  # of a warpgroup
 
-def strategy_of(p: Gemm, c: HopperConfig, plans: Plans) -> Strategy:
-    """The decomposition of a product."""
+
+def strategy_of(p: Gemm, c: HopperConfig, plans: Plans, *, aligned: bool = True) -> Strategy:
+    """The decomposition of a product. aligned: TMA can store its lines."""
+    through_shared = partial(_by_tma if aligned else _by_lines, c)
     a, b = (f.expr.dtype for f in (p.left, p.right))
     tree = MatMul(p.m, p.n, p.k, a=a, b=b, c=p.accumulate, batch=p.batch).tile(c.block_m, c.block_n).to(Level.BLOCK)
     tree = tree.group(1 if static_size(ceil_div(p.m, c.block_m)) == 1 else c.group)
     tree = tree.specialize(Level.WARPGROUP, "fetch")
     tree = tree.persistent() if c.persistent else tree
     tree = tree.split_sum(c.split) if c.split > 1 else tree
-    tree = tree.accumulate_in(Scope.REGISTER, store=partial(_by_tma, c) if c.boxed else None).split(c.block_k)
+    tree = tree.accumulate_in(Scope.REGISTER, store=through_shared if c.boxed else None).split(c.block_k)
     for name, f, plan in zip("ab", (p.left, p.right), plans, strict=True):
         tree = _fetched(tree, name, f, plan, c)
     tree = tree.tile(c.rows, c.block_n).to(Level.WARPGROUP).split(c.spec.k).unroll()
@@ -58,6 +63,12 @@ def strategy_of(p: Gemm, c: HopperConfig, plans: Plans) -> Strategy:
 def _by_tma(c: HopperConfig, copy: Strategy) -> Strategy:
     """Results as lines in shared memory, which TMA stores."""
     return copy.move("src", Scope.SHARED).tile(c.rows, c.block_n).to(Level.WARPGROUP).done().asynchronous()
+
+
+def _by_lines(c: HopperConfig, copy: Strategy) -> Strategy:
+    """Results in shared memory, from where the threads of a warp store neighbours."""
+    by = repeat(c.rows // _WARPS, c.block_n // WARP) * spatial(_WARPS, WARP)
+    return copy.move("src", Scope.SHARED).tile(c.rows, c.block_n).to(Level.WARPGROUP).done(by=by)
 
 
 def _fetched(tree: Strategy, name: str, f: Operand, plan: LoadPlan, c: HopperConfig) -> Strategy:
@@ -122,7 +133,7 @@ def schedule_strategy(p: Gemm, c: HopperConfig, target: GpuTarget, plans: Plans)
         result = view_of("c", boxes, (*range(len(batch)), "mn", "k"), shape)
         memory[result] = boxes.buffer
     else:
-        result = Buffer("c", p.accumulate, shape)
+        result = Buffer("c", task.outputs[0].dtype if c.boxed else p.accumulate, shape)
 
     def store(
         where: Sequence[Expr], total: Expr, b: Builder, values: Inliner, keep: Callable[[Expr], None] | None = None
@@ -131,13 +142,19 @@ def schedule_strategy(p: Gemm, c: HopperConfig, target: GpuTarget, plans: Plans)
         into = None if keep is None else (lambda out, place, value: keep(value))  # pyright: ignore[reportOptionalCall]
         Epilogue(task, p.stage, p.c.reduce, b, into).element(values, total, p.position(at))
 
+    def store_kept(where: Sequence[Expr], value: Expr, b: Builder, values: Inliner) -> None:
+        (out,) = task.outputs
+        position = p.position(positions((*batch, p.c.m, p.c.n), where, values))
+        b.store(out, positions_in(out, p.stage.out, [position[v] for v in p.stage.axes]), value)
+
     computed = [name for name, x in (("a", a), ("b", b)) if x.operand is not None]
     copied = [name for name, x in zip("ab", plans, strict=True) if x.path is LoadPath.CP_ASYNC]
     operands = {"a": a.buffer, "b": b.buffer, "c": result}
-    kernel = kernel_on(strategy_of(p, c, plans), task.name, operands, [*computed, "c"], copied=copied)
+    tree = strategy_of(p, c, plans, aligned=isinstance(boxes, TmaDescriptor))
+    kernel = kernel_on(tree, task.name, operands, [*computed, "c"], copied=copied)
     reads = {x.buffer: x.operand.element for x in (a, b) if x.operand is not None}
     tiles = [s.buffer for s in walk_stmts(kernel.body) if isinstance(s, Allocate) and s.buffer.name == "c_shared"]
-    kept = {result: KeptTile(tiles[0], store, _reads_memory(p))} if tiles else {}
+    kept = {result: KeptTile(tiles[0], store, store_kept, _reads_memory(p))} if tiles else {}
     kernel = _on(Fusion(task, target, reads, {result: store}, kept=kept).apply(kernel), memory)
     buffers = (*task.inputs, *task.outputs)
     kernel = replace(kernel, buffers=buffers, outputs=task.outputs, dims=task.dims, note=f"cuda.hopper({c})")

@@ -73,10 +73,11 @@ def boxes_of(task: Task, f: Operand, batch: Axes) -> TmaDescriptor | str:
     return boxes_along(walk, batch, f.mn, f.k, along_k=f.along_k)
 
 
-def output_boxes(p: Gemm, columns: int) -> TmaDescriptor | str:
-    """The descriptor by which TMA stores the result in tiles of ``columns``, or the reason why there is none."""
+def output_boxes(p: Gemm, columns: int, *, aligned: bool = True) -> TmaDescriptor | str:
+    """The descriptor by which TMA stores the result in tiles of ``columns``, or the reason why there is none. With
+    ``aligned=False`` its lines may begin anywhere: threads then store them."""
     if len(p.task.outputs) != 1:
-        return f"there are {len(p.task.outputs)} outputs, and TMA stores one"
+        return f"there are {len(p.task.outputs)} outputs, and one goes through shared memory"
     (out,) = p.task.outputs
     axes = (*p.c.batch, *p.c.m, *p.c.n)
     position = p.position({v: v for v, _ in axes})
@@ -84,13 +85,15 @@ def output_boxes(p: Gemm, columns: int) -> TmaDescriptor | str:
     variables, extents = [v for v, _ in axes], [d for _, d in axes]
     nothing = {out: lambda at: const(0, out.dtype)}
     (walk,) = accesses(p.task, variables, extents, [(out, where)], readers=nothing)
-    boxes = boxes_along(walk, p.c.batch, p.c.m, p.c.n, along_k=True)
+    boxes = boxes_along(walk, p.c.batch, p.c.m, p.c.n, along_k=True, aligned=aligned)
     if isinstance(boxes, TmaDescriptor) and columns % boxes.line:
         return f"boxes of {boxes.line} columns do not divide {columns}"
     return boxes
 
 
-def boxes_along(walk: MemoryStep, batch: Axes, mn: Axes, k: Axes, *, along_k: bool) -> TmaDescriptor | str:
+def boxes_along(
+    walk: MemoryStep, batch: Axes, mn: Axes, k: Axes, *, along_k: bool, aligned: bool = True
+) -> TmaDescriptor | str:
     """The descriptor of the memory that an access covers along (batch, mn, k), or the reason why there is none."""
     axes = (*batch, *mn, *k)
     variables, extents = tuple(v for v, _ in axes), [d for _, d in axes]
@@ -114,7 +117,7 @@ def boxes_along(walk: MemoryStep, batch: Axes, mn: Axes, k: Axes, *, along_k: bo
     found.sort(key=lambda x: -_known(x[0]))
     if len(found) > _MOST_DIMENSIONS:
         return f"a tensor map has at most {_MOST_DIMENSIONS} dimensions, not {len(found)}"
-    return _checked(walk.buffer, found, offset, along_k)
+    return _checked(walk.buffer, found, offset, along_k, aligned)
 
 
 _Dimension = tuple[Poly, Dim, str | int]
@@ -127,12 +130,15 @@ def _known(step: Poly) -> float:
     return inf if value is None else value
 
 
-def _checked(buffer: Buffer, found: Sequence[_Dimension], offset: int, along_k: bool) -> TmaDescriptor | str:
+def _checked(
+    buffer: Buffer, found: Sequence[_Dimension], offset: int, along_k: bool, aligned: bool
+) -> TmaDescriptor | str:
     size = buffer.dtype.bytes
     inner = "k" if along_k else "mn"
     if found[-1][2] != inner or _known(found[-1][0]) != 1:
         return f"it is not contiguous along {inner}"
-    if not all(is_aligned(step, buffer.dtype) for step, _, _ in found[:-1]) or offset * size % CHUNK:
+    lines_are_aligned = all(is_aligned(step, buffer.dtype) for step, _, _ in found[:-1]) and not offset * size % CHUNK
+    if aligned and not lines_are_aligned:
         return "its strides are not multiples of 16 bytes"
     steps, shape, kinds = zip(*found, strict=True)
     strides = tuple(static_size(e) or e for e in map(poly.to_expr, steps))

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from collections.abc import Callable
 
 import numpy as np
@@ -225,6 +226,18 @@ def test_launch_bounds_and_clusters_reach_the_source() -> None:
     source = source_of(bounded, "sm_90a")
     assert "__launch_bounds__(64, 3)" in source.text
     assert source.cluster == (2, 1, 1)
+
+
+def test_blocks_that_may_start_early_first_wait_for_the_grid_before_theirs() -> None:
+    @kernel(grid=(4,), threads=64)
+    def plain(y: f32[256]):
+        y[block.x * 64 + thread] = 1.0
+
+    target = cuda_target("sm_90a")
+    early = generate(lower(plain, target=target), replace(target, dependent_launch=True))
+    assert early.text.partition("{\n")[2].startswith("  tm_after_previous_grid();\n")
+    assert early.waits
+    assert not source_of(plain, "sm_90a").waits
 
 
 def test_the_head_says_which_mapping_does_what_and_lines_say_where_they_come_from() -> None:

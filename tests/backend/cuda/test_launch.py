@@ -13,7 +13,7 @@ import pytest
 from taskmap.backend.cuda import driver as cuda_driver
 from taskmap.backend.cuda.driver import Driver
 from taskmap.backend.cuda.launch import CudaLauncher, DeviceKernel, LaunchContext
-from taskmap.backend.cuda.source import CudaSource
+from taskmap.backend.cuda.source import AFTER_PREVIOUS_GRID, CudaSource
 from taskmap.backend.cuda.tensor_map import MapParameter
 from taskmap.backend.program.executable import Executable
 from taskmap.backend.program.memory_plan import plan_memory
@@ -92,6 +92,15 @@ def test_shared_memory_and_clusters_are_asked_for_once() -> None:
     assert api.launches[0].cluster == (16, 1, 1)
     assert api.launches[0].grid == (4, 2, 1)
     assert api.launches[0].shared == 96 << 10
+
+
+def test_only_kernels_that_wait_for_the_grid_before_them_start_early() -> None:
+    api = FakeApi(counts={"scale": 3})
+    program = Program(buffers(I, O), (Launch("scale", (0, 1), (N,)),), (N,))
+    waiting = replace(SCALE, text=f"{SCALE.text} {AFTER_PREVIOUS_GRID};", cluster=(2, 1, 1))
+    for source in (SCALE, waiting):
+        build(api, program, source)(table(100, 200), (1000,))
+    assert [(launch.starts_early, launch.cluster) for launch in api.launches] == [(False, ()), (True, (2, 1, 1))]
 
 
 def out_of_range(launched: Launched) -> None:

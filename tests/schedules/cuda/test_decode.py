@@ -125,6 +125,16 @@ def test_decoding_fills_the_gpu_and_reads_keys_once() -> None:
     assert config.queries == 16
 
 
+@pytest.mark.parametrize(("keys", "shared"), [(128, False), (1024, True)])
+def test_blocks_share_keys_only_if_that_saves_more_than_their_join_costs(keys: int, shared: bool) -> None:
+    operands = [tensor(1, 12, n, 64, dtype=f16) for n in (128, keys, keys)]
+    t = find_attention_task(fused([attention(*operands)], inputs=operands))
+    assert t is not None
+    config = choose(t, cuda_target("sm_90a"))
+    assert isinstance(config, AttentionConfig)
+    assert (config.split > 1) == shared
+
+
 @pytest.mark.parametrize(("heads", "shared"), [(8, 2), (8, 8)])
 def test_every_key_and_value_is_copied_once(heads: int, shared: int) -> None:
     case = decode(heads=heads, shared=shared, keys=96)

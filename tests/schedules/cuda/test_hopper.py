@@ -79,6 +79,15 @@ def test_tile_after_tile_and_results_in_boxes(persistent: bool, boxed: bool) -> 
     assert ("tm_store(out0" in text) != boxed
 
 
+@pytest.mark.parametrize("persistent", [False, True])
+def test_lines_that_are_not_aligned_are_stored_by_neighbouring_threads(persistent: bool) -> None:
+    config = replace(CONFIGS[1], persistent=persistent, boxed=True)
+    y = product("right", 300, 137, 72, f16, "generic")
+    text = run([activations.relu(arithmetic.add(y, tensor(137, dtype=f16)))], config)
+    assert "tm_tma_store" not in text
+    assert "c_shared" in text
+
+
 def test_batches_tile_after_tile() -> None:
     run([product("batched", 72, 72, 136, f16, "generic", 2)], replace(CONFIGS[0], persistent=True, boxed=True))
 
@@ -118,7 +127,6 @@ def test_refusals_say_why() -> None:
     assert "need TMA loads of both operands" in reason(persistent, many)
     known_later = matmul.mm(tensor(Var("m"), 64, dtype=f16), tensor(64, 64, dtype=f16))
     assert "all sizes are known" in reason(persistent, known_later)
-    assert "multiples of 16 bytes" in reason(boxed, product("plain", 64, 60, 64, f16, "generic"))
     narrow = replace(boxed, multiplier="wgmma_m64n96k16_f16_f32", block_n=96)
     assert "boxes of 64 columns do not divide 96" in reason(narrow, plain())
     y = plain()

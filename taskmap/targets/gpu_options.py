@@ -1,4 +1,5 @@
-"""Rounding of operands in f32 products: decided by the options, or else by PyTorch's settings."""
+"""The parts of a GPU target that options decide: rounding of operands in f32 products, which else follows PyTorch's
+settings, and dependent launches."""
 
 from __future__ import annotations
 
@@ -6,14 +7,16 @@ from dataclasses import replace
 
 import torch
 
-from taskmap.ir.target import GpuTarget
+from taskmap.ir.target import DEPENDENT_LAUNCH, GpuTarget
 from taskmap.options import Options
 
 
-def with_precision(target: GpuTarget, options: Options) -> GpuTarget:
-    """``target``, a GPU, with or without permission to round the operands of f32 products to tf32."""
+def with_options(target: GpuTarget, options: Options) -> GpuTarget:
+    """``target``, a GPU, with or without permission to round the operands of f32 products to tf32, and with dependent
+    launches if they are asked for and it has them."""
     allowed = pytorch_allows_tf32() if options.tf32 is None else options.tf32
-    return replace(target, tf32=allowed)
+    dependent = options.dependent_launch and target.capability >= DEPENDENT_LAUNCH
+    return replace(target, tf32=allowed, dependent_launch=dependent)
 
 
 def pytorch_allows_tf32() -> bool:
