@@ -7,8 +7,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest

@@ -12,6 +12,9 @@ import pytest
 import torch
 from torch import nn
 
+from taskmap.compile.cuda_graphs import ReplayedGraph
+from taskmap.compile.frozen import FrozenGraph
+from taskmap.compile.session import Compilation
 from taskmap.errors import IndexOutOfRangeError
 from taskmap.targets.platform import Capturer
 from tests.taskmap.compare import assert_like, share
@@ -87,6 +90,21 @@ def test_the_third_call_replays(gpu: GraphedGpu) -> None:
     assert (gpu.recorder.recordings, gpu.recorder.replays) == (1, 4)
     for got, want in kept:  # no later call has written into the results of an earlier one
         assert_like(got, want, 1e-4, 1e-5)
+
+
+def test_a_replay_looks_only_at_the_parameters_that_its_steps_read(gpu: GraphedGpu) -> None:
+    """A batch norm's parameters make constants; what is left is read in place."""
+    model = nn.Sequential(nn.Linear(64, 48), nn.Unflatten(1, (3, 4, 4)), nn.BatchNorm2d(3), nn.ReLU()).eval()
+    gpu.session.record = []
+    with torch.no_grad():
+        gpu.compiled(model)(torch.randn(2, 64))
+    (compilation,) = gpu.session.record
+    assert isinstance(compilation, Compilation)
+    assert isinstance(compilation.call, FrozenGraph)
+    graph = compilation.call.main
+    assert isinstance(graph, ReplayedGraph)
+    assert len(graph._fixed) == 2
+    assert len(compilation.call.watched) == 4
 
 
 def test_each_set_of_sizes_is_recorded(gpu: GraphedGpu) -> None:
