@@ -127,8 +127,8 @@ def test_decoding_fills_the_gpu_and_reads_keys_once() -> None:
 
 @pytest.mark.parametrize(("keys", "shared"), [(128, False), (1024, True)])
 def test_blocks_share_keys_only_if_that_saves_more_than_their_join_costs(keys: int, shared: bool) -> None:
-    operands = [tensor(1, 12, n, 64, dtype=f16) for n in (128, keys, keys)]
-    t = find_attention_task(fused([attention(*operands)], inputs=operands))
+    q, k, v = (tensor(1, 12, n, 64, dtype=f16) for n in (128, keys, keys))
+    t = find_attention_task(fused([attention(q, k, v)]))
     assert t is not None
     config = choose(t, cuda_target("sm_90a"))
     assert isinstance(config, AttentionConfig)
