@@ -367,3 +367,21 @@ def test_a_check_that_takes_long_is_said_once(
             rows(model)
     (said,) = [r.message for r in caplog.records if r.name == "taskmap.compile.frozen"]
     assert "'check_frozen': False" in said
+
+
+def test_changed_weights_are_noticed_without_torchdynamos_guards_on_modules() -> None:
+    """README's advice for small networks."""
+    layer = nn.Linear(200, 200).eval()
+    skip = torch.compiler.skip_guard_on_all_nn_modules_unsafe
+    run = torch.compile(layer, backend="taskmap", options={"guard_filter_fn": skip, "threads": 1})
+    x = torch.randn(3, 200)
+    with torch.no_grad():
+        for change in (
+            lambda: None,
+            lambda: layer.weight.mul_(2),
+            lambda: layer.weight.data.fill_(0.5),
+            lambda: setattr(layer.weight, "data", torch.randn(200, 200)),
+            lambda: setattr(layer, "weight", nn.Parameter(torch.randn(200, 200))),
+        ):
+            change()
+            torch.testing.assert_close(run(x), layer(x), rtol=1e-4, atol=1e-4)
