@@ -11,7 +11,9 @@ from collections.abc import Callable
 
 from taskmap.graph.build import define, read_broadcast
 from taskmap.graph.nodes import Node
-from taskmap.ir.construct import call, cast, compare, const, eq, reduce, select, static_size
+from taskmap.graph.ops.pointwise import pointwise
+from taskmap.graph.ops.reductions import logsumexp
+from taskmap.ir.construct import call, cast, compare, const, eq, ne, reduce, select, static_size
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike, Var
 from taskmap.ir.types import DType, compute_type
@@ -60,15 +62,44 @@ def attention(
 
 
 def log_sum_exp(q: Node, k: Node, mask: Node | None, causal: bool, scale: float | None) -> Node:
-    """log(sum(exp(score))) for each query: [b, h, i], in the compute type."""
-    factor = default_scale(q) if scale is None else scale
-    inputs = [q, k] if mask is None else [q, k, mask]
+    """log(sum(exp(score))) for each query: [b, h, i], in the compute type. A product, and a reduction of its rows."""
+    return logsumexp(scores_of(q, k, mask, causal, scale), -1)
 
-    def element(fq: Buffer, fk: Buffer, *fm: Buffer) -> Callable[..., ExprLike]:
-        parts = _Scores(fq, fk, fm[0] if fm else None, causal, factor, heads_per_key(q, k))
-        return lambda b, h, i: parts.maximum(b, h, i) + call("log", parts.total(b, h, i))
 
-    return define("attention_logsumexp", inputs, q.shape[:3], element, compute_type(q.dtype))
+def scores_of(q: Node, k: Node, mask: Node | None, causal: bool, scale: float | None) -> Node:
+    """All scores [b, h, i, j] in the compute type: scale * q·k + mask, or minus infinity where query i may not attend
+    to key j."""
+    wide = compute_type(q.dtype)
+    factor, never = const(default_scale(q) if scale is None else scale, wide), const(-math.inf, wide)
+    scores = rows_by_rows(q, k, heads_per_key(q, k), wide)
+
+    def scaled(s: Expr, *m: Expr) -> Expr:
+        value = s * factor
+        if mask is None:
+            return value
+        return select(ne(m[0], 0), value, never) if mask.dtype.is_bool else value + m[0]
+
+    made = pointwise("attention_scores", (scores,) if mask is None else (scores, mask), scaled, wide, wide)
+    if not causal:
+        return made
+
+    def seen(f: Buffer) -> Callable[..., ExprLike]:
+        return lambda b, h, i, j: select(compare("gt", j, i), never, f[b, h, i, j])
+
+    return define("attention_causal", [made], made.shape, seen, wide)
+
+
+def rows_by_rows(a: Node, b: Node, group: int, dtype: DType) -> Node:
+    """[b, h, i, j] = sum over d of a[b, h, i, d] * b[b, h // group, j, d]."""
+
+    def element(f: Buffer, g: Buffer) -> Callable[..., ExprLike]:
+        def at(n: Expr, h: Expr, i: Expr, j: Expr) -> Expr:
+            d = Var("d")
+            return reduce("sum", [(d, a.shape[3])], cast(f[n, h, i, d], dtype) * cast(g[n, h // group, j, d], dtype))
+
+        return at
+
+    return define("attention_product", [a, b], (*a.shape[:3], b.shape[2]), element, dtype)
 
 
 class _Scores:

@@ -11,12 +11,11 @@ from collections.abc import Callable, Sequence
 
 from taskmap.graph.build import define
 from taskmap.graph.nodes import Node
-from taskmap.graph.ops.attention import default_scale, heads_per_key
+from taskmap.graph.ops.attention import default_scale, heads_per_key, rows_by_rows, scores_of
 from taskmap.graph.ops.pointwise import number, pointwise
 from taskmap.graph.ops.reductions import sum_
 from taskmap.graph.ops.views import unsqueeze
-from taskmap.ir.construct import call, cast, compare, const, reduce, select
-from taskmap.ir.errors import UnsupportedError
+from taskmap.ir.construct import call, cast, const, reduce, select
 from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike, Var
 from taskmap.ir.types import DType, boolean, compute_type
 
@@ -27,26 +26,12 @@ def attention_backward(
     """The gradients of q, k and v."""
     factor = default_scale(q) if scale is None else scale
     wide, group = compute_type(q.dtype), heads_per_key(q, k)
-    scores = _rows_by_rows(q, k, group, wide)
-    p = _probabilities(scores, lse, mask, causal, factor, wide)
+    p = _probabilities(scores_of(q, k, mask, causal, scale), lse, wide)
     inner = sum_(pointwise("mul", (grad, output), lambda g, o: g * o, wide, wide), -1, True)
-    operands = (p, _rows_by_rows(grad, v, group, wide), inner)
+    operands = (p, rows_by_rows(grad, v, group, wide), inner)
     ds = pointwise("attention_scores_backward", operands, lambda a, b, c: a * (b - c) * number(factor, wide))
     dq = _by_keys(ds, k, q.shape, group, q.dtype)
     return dq, _by_queries(ds, q, k.shape, group, k.dtype), _by_queries(p, grad, v.shape, group, v.dtype)
-
-
-def _rows_by_rows(a: Node, b: Node, group: int, dtype: DType) -> Node:
-    """[b, h, i, j] = sum over d of a[b, h, i, d] * b[b, h // group, j, d]."""
-
-    def element(f: Buffer, g: Buffer) -> Callable[..., ExprLike]:
-        def at(n: Expr, h: Expr, i: Expr, j: Expr) -> Expr:
-            d = Var("d")
-            return reduce("sum", [(d, a.shape[3])], cast(f[n, h, i, d], dtype) * cast(g[n, h // group, j, d], dtype))
-
-        return at
-
-    return define("attention_product", [a, b], (*a.shape[:3], b.shape[2]), element, dtype)
 
 
 def _by_keys(a: Node, b: Node, shape: Sequence[Dim], group: int, dtype: DType) -> Node:
@@ -80,24 +65,10 @@ def _by_queries(a: Node, b: Node, shape: Sequence[Dim], group: int, dtype: DType
     return define("attention_product", [a, b], shape, element, dtype)
 
 
-def _probabilities(scores: Node, lse: Node, mask: Node | None, causal: bool, scale: float, wide: DType) -> Node:
-    """exp(scale * scores + mask - lse), zero where a query may not attend."""
-    operands = (scores, unsqueeze(lse, -1)) if mask is None else (scores, unsqueeze(lse, -1), mask)
+def _probabilities(scores: Node, lse: Node, wide: DType) -> Node:
+    """exp(scores - lse), and zero for a query that may attend to nothing."""
 
-    def power(s: Expr, total: Expr, *m: Expr) -> Expr:
-        value = s * const(scale, wide)
-        if m and mask is not None:
-            value = value + m[0]
-        never = call("isinf", total, dtype=boolean)
-        return select(never, const(0.0, wide), call("exp", value - total))
+    def power(s: Expr, total: Expr) -> Expr:
+        return select(call("isinf", total, dtype=boolean), const(0.0, wide), call("exp", s - total))
 
-    if mask is not None and mask.dtype.is_bool:
-        raise UnsupportedError("the gradient of attention with a bool mask")
-    p = pointwise("attention_probabilities", operands, power, wide, wide)
-    if not causal:
-        return p
-
-    def hidden(f: Buffer) -> Callable[..., ExprLike]:
-        return lambda b, h, i, j: select(compare("gt", j, i), const(0.0, wide), f[b, h, i, j])
-
-    return define("attention_causal", [p], p.shape, hidden, wide)
+    return pointwise("attention_probabilities", (scores, unsqueeze(lse, -1)), power, wide, wide)
