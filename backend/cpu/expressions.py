@@ -143,6 +143,8 @@ class Expressions(ExpressionWriter[str]):
         elif isinstance(where, ir.Ramp):
             base, step = self.address(where.base), self.address(where.stride)
             code = f"tm_load_strided_{t}({self.name(b)} + {base}, {step})"
+        elif (first := _of_pairs(where)) is not None:
+            code = f"tm_load_twice_{t}({self.name(b)} + {self.address(first)})"
         elif (byte := looked_up(e)) is not None:
             code = f"tm_look_up_{t}({self.name(b)}, {self.of(byte)})"
         else:
@@ -405,6 +407,15 @@ def _known_lanes(e: ir.Expr) -> list[int] | None:
     if a is None or b is None or 0 in b:
         return None
     return [x // y if e.op == "floordiv" else x % y for x, y in zip(a, b, strict=True)]
+
+
+def _of_pairs(where: ir.Expr) -> ir.Expr | None:
+    """The first index of lanes of which each two have the same, as in base + (0, 0, 1, 1, 2, 2, ...); None for
+    others."""
+    if not isinstance(where, ir.Binary) or where.op != "add" or not isinstance(where.a, ir.Broadcast):
+        return None
+    pairs = [lane // 2 for lane in range(where.lanes)]
+    return where.a.a if _known_lanes(where.b) == pairs else None
 
 
 def literal(e: ir.Const) -> str:

@@ -6,6 +6,7 @@ No header is included, so compile time depends on use alone. The names (V is a v
     tm_load_V(p)  tm_store_V(p, x)                   any alignment
     tm_load_masked_V(p, n)  tm_store_masked_V(p, x, n)   the first n lanes; a load gives 0 in the others
     tm_load_strided_V(p, step)  tm_store_strided_V(p, step, x)   p[l * step] is lane l
+    tm_load_twice_V(p)                               p[l / 2] is lane l
     tm_store_pairs_V(p, a, b)                        a and b interleaved, of 16-bit elements
     tm_transpose_V(to, step, from, bytes)            a square of 16 × 16 words: rows of `from` become columns of `to`
     tm_store_fours_V(p, a, b, c, d)                  the same of 8-bit elements
@@ -39,6 +40,7 @@ from functools import lru_cache
 
 from taskmap.backend.cpu.math import mask as math_mask
 from taskmap.backend.cpu.math import memory as math_memory
+from taskmap.backend.cpu.math import neighbours
 from taskmap.backend.cpu.math.amx import tile_text
 from taskmap.backend.cpu.math.cast import cast, mask, round_to_bf16
 from taskmap.backend.cpu.math.codes import code
@@ -72,6 +74,7 @@ _STRUCTURAL: dict[str, _Definition] = {
     "store_fours": math_memory.store_fours,
     "transpose": math_memory.transpose,
     "load_strided": math_memory.load_strided,
+    "load_twice": neighbours.load_twice,
     "look_up": look_up,
     "vpermi2b": permuted,
     "vcvtneps2bf16": round_to_bf16,

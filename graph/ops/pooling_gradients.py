@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from taskmap.graph.build import define
 from taskmap.graph.nodes import Node
@@ -14,20 +15,44 @@ from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike, Var
 from taskmap.ir.types import boolean, compute_type
 
 
-def _covering(
-    position: Sequence[Expr], taps: Sequence[Expr], outs: Sequence[Dim], s: Window
-) -> tuple[list[Expr], Expr]:
-    """The window whose tap is at ``position``, clamped, and the condition that such a window exists."""
-    place: list[Expr] = []
-    exists: Expr = const(True, boolean)
-    for d, (p, k) in enumerate(zip(position, taps, strict=True)):
-        reached = p + s.padding[d] - k * s.dilation[d]
-        out = reached // s.stride[d]
-        exists = exists & compare("ge", reached, 0) & compare("lt", out, outs[d])
-        if s.stride[d] != 1:
-            exists = exists & eq(reached % s.stride[d], 0)
-        place.append(minimum(maximum(out, 0), index(outs[d]) - 1))
-    return place, exists
+@dataclass(frozen=True, slots=True)
+class _Covering:
+    """The windows that cover an element: the axes that number them, the place of one, and the condition that it is
+    there."""
+
+    axes: list[tuple[Var, Dim]]
+    place: list[Expr]
+    exists: Expr
+
+    @staticmethod
+    def of(position: Sequence[Expr], kernel: Sequence[Dim], outs: Sequence[Dim], s: Window) -> _Covering:
+        """The windows at ``position``, by their distance from the last that begins before it; those of a dilated one,
+        or of unknown sizes, by the tap that lies there."""
+        found = _Covering([], [], const(True, boolean))
+        for d, p in enumerate(position):
+            size = static_size(kernel[d]) if s.dilation[d] == 1 else None
+            count: Dim = kernel[d] if size is None else -(-size // s.stride[d])
+            number = index(0) if count == 1 and size is not None else Var(f"k{d}")
+            if isinstance(number, Var):
+                found.axes.append((number, count))
+            last = p + s.padding[d]
+            if size is None:
+                reached = last - number * s.dilation[d]
+                out = reached // s.stride[d]
+                tests = [compare("ge", reached, 0)]
+                tests += [eq(reached % s.stride[d], 0)] if s.stride[d] != 1 else []
+            else:
+                out = last // s.stride[d] - number
+                tests = [compare("ge", out, 0)] if isinstance(number, Var) else []
+                tests += [compare("lt", last - out * s.stride[d], size)] if size % s.stride[d] else []
+            for test in (*tests, compare("lt", out, outs[d])):
+                found = replace(found, exists=found.exists & test)
+            found.place.append(minimum(maximum(out, 0), index(outs[d]) - 1))
+        return found
+
+    def sum(self, value: Expr) -> Expr:
+        """The sum of a value over the windows."""
+        return reduce("sum", self.axes, value) if self.axes else value
 
 
 def max_pool_backward(
@@ -48,15 +73,13 @@ def max_pool_backward(
 
     def element(g: Buffer, chosen: Buffer) -> Callable[..., ExprLike]:
         def at(*axes: Expr) -> Expr:
-            taps = [Var(f"k{d}") for d in range(rank)]
-            place, exists = _covering(axes[-rank:], taps, outs, s)
+            windows = _Covering.of(axes[-rank:], kernel, outs, s)
             number: Expr = index(0)
             for a, n in zip(axes[-rank:], sizes, strict=True):
                 number = number * n + a
-            here = (*axes[:-rank], *place)
-            mine = exists & eq(load(chosen, here), number)
-            value = select(mine, cast(load(g, here), wide), const(0.0, wide))
-            return reduce("sum", list(zip(taps, kernel, strict=True)), value)
+            here = (*axes[:-rank], *windows.place)
+            mine = windows.exists & eq(load(chosen, here), number)
+            return windows.sum(select(mine, cast(load(g, here), wide), const(0.0, wide)))
 
         return at
 
@@ -90,10 +113,9 @@ def avg_pool_backward(
 
     def element(g: Buffer) -> Callable[..., ExprLike]:
         def at(*axes: Expr) -> Expr:
-            taps = [Var(f"k{d}") for d in range(rank)]
-            place, exists = _covering(axes[-rank:], taps, outs, s)
-            share = cast(load(g, (*axes[:-rank], *place)), wide) / divisor(place)
-            return reduce("sum", list(zip(taps, kernel, strict=True)), select(exists, share, const(0.0, wide)))
+            windows = _Covering.of(axes[-rank:], kernel, outs, s)
+            share = cast(load(g, (*axes[:-rank], *windows.place)), wide) / divisor(windows.place)
+            return windows.sum(select(windows.exists, share, const(0.0, wide)))
 
         return at
 

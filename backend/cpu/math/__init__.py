@@ -2,6 +2,7 @@
 
     types         scalar, vector and mask types
     memory        loads, stores, and moves of lanes
+    neighbours    loads of each element into two lanes
     mask          masks
     cast          casts
     integer_casts integers of another width in one instruction
