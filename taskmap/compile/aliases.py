@@ -30,7 +30,7 @@ def hidden_bases(gm: fx.GraphModule) -> tuple[fx.Node, ...]:
     """
     arguments = {storage_of(n.meta.get("val")) for n in gm.graph.find_nodes(op="placeholder")}
     families: dict[Hashable, dict[fx.Node, None]] = {}
-    for node in _returned(gm):
+    for node in returned_by(gm):
         key = storage_of(node.meta.get("val")) if isinstance(node, fx.Node) else None
         if key is not None and key not in arguments:
             families.setdefault(key, {})[node] = None
@@ -56,7 +56,7 @@ def take_aliases(
     ``hidden``: the graph's ``hidden_bases``, which are the last outputs of ``graph``.
     """
     placeholders = gm.graph.find_nodes(op="placeholder")
-    returned = [*_returned(gm), *hidden]
+    returned = [*returned_by(gm), *hidden]
     values: list[Any] = [n.meta.get("val") if isinstance(n, fx.Node) else None for n in returned]
     arguments: list[Any] = [n.meta.get("val") for n in placeholders]
     order = {n: k for k, n in enumerate(gm.graph.nodes)}
@@ -114,7 +114,8 @@ def _same_strides(a: torch.Tensor, b: torch.Tensor) -> bool:
     return list(map(_expression, (*a.shape, *a.stride()))) == list(map(_expression, (*b.shape, *b.stride())))
 
 
-def _returned(gm: fx.GraphModule) -> Sequence[Any]:
+def returned_by(gm: fx.GraphModule) -> Sequence[Any]:
+    """The results of a traced graph. Raises ImportGraphError if it does not return a list."""
     (output,) = gm.graph.find_nodes(op="output")
     returned = output.args[0]
     if not isinstance(returned, (tuple, list)):

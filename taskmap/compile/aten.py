@@ -15,6 +15,7 @@ from taskmap.compile.driver import compile_graph
 from taskmap.compile.externs import extern_function
 from taskmap.compile.frozen import on_tensors
 from taskmap.compile.random_order import number_random
+from taskmap.compile.saved import report_strides, saved_results, take_strides
 from taskmap.compile.session import Fallback, Session
 from taskmap.compile.without_memory import unless_without_memory
 from taskmap.graph.importers.torch.fx import read_fx
@@ -51,9 +52,12 @@ def _compile(
     reason = _effects(gm)
     if reason is None:
         try:
+            if kind == "backward":
+                take_strides(gm, example_inputs)
             hidden = hidden_bases(gm)
             frozen = _frozen(len(example_inputs)) if freeze else frozenset[int]()
-            graph, symbols = read_fx(gm, example_inputs, frozen, torch_device(session.platform.device), hidden)
+            free = saved_results(gm, len(example_inputs)) if kind == "forward" else frozenset()
+            graph, symbols = read_fx(gm, example_inputs, frozen, torch_device(session.platform.device), hidden, free)
         except (ImportGraphError, UnsupportedError) as error:
             reason = str(error)
     if reason is not None:
@@ -75,6 +79,7 @@ def _compile(
         library=on_tensors,
         dump=dump,
     )
+    report_strides(gm, free, compilation.parts.main.binding)
     return unless_without_memory(compilation.call, gm)
 
 

@@ -8,7 +8,7 @@ node, never to a wrong answer.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -70,10 +70,12 @@ def read_fx(
     constant_inputs: Iterable[int] = (),
     device: torch.device = CPU,
     kept: Sequence[fx.Node] = (),
+    free: Container[fx.Node] = (),
 ) -> tuple[Graph, Symbols]:
-    """As import_fx, but also returns its symbols in PyTorch's terms. ``kept``: values that become the last outputs."""
+    """As import_fx, but also returns its symbols in PyTorch's terms. ``kept``: values that become the last outputs.
+    ``free``: results that may have any strides."""
     settle_empty_tensors(gm)
-    reader = _Reader(gm, example_inputs, device, kept)
+    reader = _Reader(gm, example_inputs, device, kept, free)
     for node in gm.graph.nodes:
         reader.read(node)
     symbols = reader.symbols
@@ -84,10 +86,16 @@ def read_fx(
 
 class _Reader:
     def __init__(
-        self, gm: fx.GraphModule, example_inputs: Sequence[Any], device: torch.device, kept: Sequence[fx.Node]
+        self,
+        gm: fx.GraphModule,
+        example_inputs: Sequence[Any],
+        device: torch.device,
+        kept: Sequence[fx.Node],
+        free: Container[fx.Node],
     ) -> None:
         self.gm = gm
         self.kept = kept
+        self.free = free
         self.device = device
         self.example_inputs = example_inputs
         self.symbols = Symbols()
@@ -340,7 +348,7 @@ class _Reader:
         if not isinstance(value, Node):
             return None if value is None else self._size(value)
         if result not in self.results:
-            own = self._as_eager(result, value)
+            own = value if result in self.free and value.is_compute else self._as_eager(result, value)
             renamed = isinstance(own, InputNode) and result.op != "placeholder"
             if renamed or owners.setdefault(own, result) is not result:
                 own = self._copied(own, result)
