@@ -51,9 +51,10 @@ def choose_strides(nodes: Iterable[Node]) -> dict[Node, tuple[Dim, ...]]:
     """The strides that each value would have in memory of its own.
 
     Strides that the caller fixes are kept. A convolution writes channels-last, and so does every node that maps a
-    channels-last value element by element or window by window. An interpolation also follows a view that has its
-    channels together, such as an image made from a sequence of tokens: it then reads neighbours as vectors. Attention
-    stores the heads of a query together, as the projection after it reads them. Everything else is row-major.
+    channels-last value, which may be an argument, element by element or window by window. An interpolation also follows
+    a view that has its channels together, such as an image made from a sequence of tokens: it then reads neighbours as
+    vectors. Attention stores the heads of a query together, as the projection after it reads them. Everything else is
+    row-major.
     """
     chosen: dict[Node, tuple[Dim, ...]] = {}
     flowing: set[Node] = set()
@@ -70,7 +71,14 @@ def choose_strides(nodes: Iterable[Node]) -> dict[Node, tuple[Dim, ...]]:
             chosen[node] = node.strides
             if len(node.shape) > 2 and not equal_strides(node.shape, node.strides, channels_last(node.shape)):
                 flowing.discard(node)
+            elif not node.is_compute and _has_pixels(node.shape):
+                flowing.add(node)
     return chosen
+
+
+def _has_pixels(shape: Sequence[Dim]) -> bool:
+    """True for images of several channels and pixels, whose storage order their strides tell."""
+    return len(shape) > 3 and not _is_one(shape[1]) and not all(map(_is_one, shape[2:]))
 
 
 def is_convolution(node: Node) -> bool:
