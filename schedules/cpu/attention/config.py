@@ -43,14 +43,14 @@ read_config = _TEXT.read
 """The configuration with a given text, or None."""
 
 
-def default(a: Attention, target: CpuTarget) -> AttentionConfig:
-    """The untuned configuration."""
+def default(a: Attention, target: CpuTarget, group: int = 1) -> AttentionConfig:
+    """The untuned configuration. group: the neighbours that each product multiplies and adds, packed in 32 bits."""
     lanes = target.lanes(4)
     queries, keys = static_size(a.queries), static_size(a.keys)
     longest = max(lanes, min(_KEYS, _STATE_BYTES // (4 * (a.depth + _UNKNOWN_QUERIES)) // lanes * lanes))
     even = min(128, longest) if keys is None else -(-keys // -(-keys // longest))
     rows = _UNKNOWN_QUERIES if queries is None else _queries(a, queries, target)
-    tile = choose_tile(rows, -(-even // lanes) * lanes, target, lanes)
+    tile = choose_tile(rows, -(-even // lanes) * lanes, target, lanes, grouped=group > 1)
     if queries is not None and rows < queries:
         rows = -(-rows // tile.rows) * tile.rows
     return AttentionConfig(rows, even, tile)

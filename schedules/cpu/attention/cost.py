@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from taskmap.ir.construct import product, static_size
 from taskmap.ir.loops import column_groups
 from taskmap.ir.target import CpuTarget
+from taskmap.schedules.common.attention_match import Attention
 from taskmap.schedules.cpu.attention.config import AttentionConfig
 from taskmap.schedules.cpu.support.balance import blocks
 from taskmap.schedules.cpu.support.rates import FREE, L2_BYTES, L3_BYTES, TASK, TILE, USABLE, beside, busiest, step
@@ -22,6 +24,10 @@ _ROW = 40.0
 """Cycles around the softmax of one query: reducing vectors, rescaling."""
 _TURN = 1.2
 """Cycles of transposing one element of a key."""
+_PACK = 4.0
+"""Cycles of packing one vector of groups of keys or of values."""
+_TASKS, _QUERIES, _KEYS = 16, 64, 128
+"""Sizes assumed for those that are known only when the kernel runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,18 +41,25 @@ class Lengths:
     width: int
     causal: bool
 
+    @staticmethod
+    def of(a: Attention) -> Lengths:
+        """The sizes of ``a``, with likely ones for those that are symbolic."""
+        tasks = static_size(product(a.stage.shape[:2])) or _TASKS
+        queries, keys = static_size(a.queries) or _QUERIES, static_size(a.keys) or _KEYS
+        return Lengths(tasks, queries, keys, a.depth, a.width, a.causal)
 
-def cycles(config: AttentionConfig, a: Lengths, target: CpuTarget) -> float:
-    """Cycles of the busiest core."""
+
+def cycles(config: AttentionConfig, a: Lengths, target: CpuTarget, group: int = 1) -> float:
+    """Cycles of the busiest core. group: the neighbours that an instruction multiplies and adds, which are packed."""
     first = 0
     work = []
     for rows in blocks(a.queries, config.queries):
-        work.append(_task(config, a, target, first, rows))
+        work.append(_task(config, a, target, first, rows, group))
         first += rows
     return busiest(work, a.tasks, target)
 
 
-def _task(config: AttentionConfig, a: Lengths, target: CpuTarget, first: int, rows: int) -> float:
+def _task(config: AttentionConfig, a: Lengths, target: CpuTarget, first: int, rows: int, group: int) -> float:
     """One block of queries, from ``first`` on."""
     lanes = target.lanes(4)
     tiles = blocks(rows, min(config.tile.rows, config.queries))
@@ -55,25 +68,33 @@ def _task(config: AttentionConfig, a: Lengths, target: CpuTarget, first: int, ro
         if a.causal and begin >= first + rows:
             break
         count = min(config.keys, a.keys - begin)
-        total += a.depth * count * _TURN + TASK
-        resident = 4 * (a.depth * config.keys + config.keys * a.width)
+        total += _copies(a, lanes, count, group) + TASK
+        resident = 4 // group * (a.depth * config.keys + config.keys * a.width)
         again = FREE if resident <= target.l1 * USABLE else L2_BYTES if resident <= target.l2 * USABLE else L3_BYTES
         top = first
         for height in tiles:
             seen = min(max(top + height - begin, 0), config.keys) if a.causal else config.keys
             top += height
             if seen:
-                total += _tile(config, a, lanes, height, seen, again)
+                total += _tile(config, a, lanes, height, seen, again, group)
     return total
 
 
-def _tile(config: AttentionConfig, a: Lengths, lanes: int, height: int, seen: int, again: float) -> float:
+def _copies(a: Lengths, lanes: int, keys: int, group: int) -> float:
+    """Transposing a block of keys, or packing one of keys and values in groups."""
+    if group == 1:
+        return a.depth * keys * _TURN
+    vectors = -(-a.depth // group) * -(-keys // lanes) + -(-keys // group) * -(-a.width // lanes)
+    return vectors * _PACK
+
+
+def _tile(config: AttentionConfig, a: Lengths, lanes: int, height: int, seen: int, again: float, group: int) -> float:
     """One tile of queries against ``seen`` keys."""
     width = config.tile.vectors * lanes
     vectors = -(-seen // lanes)
-    scores = a.depth * _steps(seen, width, lanes, height)
-    values = seen * _steps(a.width, width, lanes, height)
-    moved = 4 * seen * (a.depth + a.width) / again
+    scores = -(-a.depth // group) * _steps(seen, width, lanes, height)
+    values = -(-seen // group) * _steps(a.width, width, lanes, height)
+    moved = 4 // group * seen * (a.depth + a.width) / again
     softmax = height * (vectors * (_EXP + _SCORE) + _ROW)
     single = config.keys >= a.keys
     rescale = 0 if single else height * a.width / lanes * 2

@@ -137,7 +137,7 @@ class QueryBlock:
     def transpose_keys(self, values: Inliner, key: Expr) -> None:
         """Transposes keys into columns; columns beyond the last key repeat it. Lanes run along the contiguous axis in
         memory."""
-        for begin, many, groups in _panels(self.columns, self.width, self.lanes):
+        for begin, many, groups in panels_of(self.columns, self.width, self.lanes):
             with self.b.loop("panel", many) as p:
                 inside = values.nested()
                 inside.bind(p, many)
@@ -164,12 +164,17 @@ class QueryBlock:
 
     def keys_are_columns(self) -> bool:
         """True if neighbouring keys, rather than a key's elements, are contiguous in memory."""
+        return self.are_columns(self.a.k)
+
+    def are_columns(self, operand: Load) -> bool:
+        """True if neighbouring rows of k or v, rather than the elements of a row, are contiguous in memory."""
         axes = (*self.a.stage.axes[:2], Var("key"), Var("d"))
-        extents = (*self.a.stage.shape[:2], self.a.keys, self.a.depth)
+        length = self.a.depth if operand is self.a.k else self.a.width
+        extents = (*self.a.stage.shape[:2], self.a.keys, length)
         here = replace(self, n=axes[0], h=axes[1])
 
         def read(values: Inliner) -> None:
-            here.head(self.a.k, axes[2:], values)
+            here.head(operand, axes[2:], values)
 
         walks = accesses(self.task, axes, extents, (), read)
         return any(w.step(2) == 1 for w in walks) and not any(w.step(3) == 1 for w in walks)
@@ -233,7 +238,7 @@ class QueryTile:
         t = self.block
         columns, width = t.columns, t.width
         if seen is None:
-            for begin, many, groups in _panels(columns, width, t.lanes):
+            for begin, many, groups in panels_of(columns, width, t.lanes):
                 with t.b.loop("panel", many) as p:
                     values.bind(p, many)
                     self.panel(values.nested(), values.simplifier(p * width + begin), groups)
@@ -331,7 +336,7 @@ class QueryTile:
         t, b, a = self.block, self.block.b, self.block.a
         width = t.tile.vectors * t.lanes
         terms: Dim = t.keys if seen is None else values.simplifier.dim(minimum(seen, t.keys))
-        for begin, many, groups in _panels(a.width, width, t.lanes):
+        for begin, many, groups in panels_of(a.width, width, t.lanes):
             with b.loop("panel", many) as p:
                 inside = values.nested()
                 inside.bind(p, many)
@@ -359,7 +364,7 @@ def weight_of(below: Expr) -> Expr:
     return call("exp", select(compare("lt", below, const(_LEAST, f32)), const(-math.inf, f32), below))
 
 
-def _panels(columns: int, width: int, lanes: int) -> list[tuple[int, int, list[tuple[int, int]]]]:
+def panels_of(columns: int, width: int, lanes: int) -> list[tuple[int, int, list[tuple[int, int]]]]:
     """(first column, columns, vector groups): panels of ``width`` columns, then the remaining columns in one panel."""
     whole, rest = divmod(columns, width)
     parts = [(0, whole, [(width // lanes, lanes)])] if whole else []
