@@ -26,7 +26,7 @@ _TURN = 1.2
 """Cycles of transposing one element of a key."""
 _PACK = 4.0
 """Cycles of packing one vector of groups of keys or of values."""
-_TASKS, _QUERIES, _KEYS = 16, 64, 128
+_TASKS, _QUERIES, _KEYS = 16, 64, 512
 """Sizes assumed for those that are known only when the kernel runs."""
 
 

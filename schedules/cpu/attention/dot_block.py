@@ -10,7 +10,7 @@ last pair of an odd head size and of an odd number of keys, in both operands, so
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from taskmap.ir.construct import ceil_div, const, index, minimum, static_size
@@ -29,9 +29,6 @@ from taskmap.schedules.cpu.matmul.column_copies import is_moved
 from taskmap.schedules.cpu.matmul.dot_tile import DotProduct, dot_product, emit_dot_tile
 from taskmap.schedules.cpu.matmul.group_copies import copy_groups
 from taskmap.schedules.cpu.matmul.summed_loops import Element
-
-_Pack = Callable[[Inliner, Expr, Sequence[tuple[int, int]]], None]
-"""Packs a panel: pack(values, its number, its columns as groups of vectors)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,18 +107,18 @@ class DotQueryBlock(PackedQueryBlock):
         if self.has_edges:
             here = self.b.let("here", values.simplifier(minimum(index(self.a.keys) - key, self.keys)))
             values.bind_value(here, self.keys)
-        self.each_panel(values.nested(), (self.keys, self.width), lambda v, p, g: self.pack_keys(v, key, p, g))
-        self.each_panel(
-            values.nested(), (self.a.width, self.value_width), lambda v, p, g: self.pack_values(v, (key, here), p, g)
-        )
-
-    def each_panel(self, values: Inliner, columns: tuple[int, int], pack: _Pack) -> None:
-        """Calls ``pack`` for each panel: columns are the number of all columns and of those of a panel."""
-        for begin, many, groups in panels_of(*columns, self.lanes):
+        reach = here if static_size(self.a.keys) is None else self.keys
+        for begin, many, groups in panels_of(self.keys, self.width, self.lanes):
+            used = values.simplifier(minimum(ceil_div(index(reach) - begin, self.width), many))
+            with self.b.loop("panel", used) as p:
+                inside = values.nested()
+                inside.bind(p, many)
+                self.pack_keys(inside, key, inside.simplifier(p + begin // self.width), groups)
+        for begin, many, groups in panels_of(self.a.width, self.value_width, self.lanes):
             with self.b.loop("panel", many) as p:
                 inside = values.nested()
                 inside.bind(p, many)
-                pack(inside, inside.simplifier(p + begin // columns[1]), groups)
+                self.pack_values(inside, (key, here), inside.simplifier(p + begin // self.value_width), groups)
 
     def pack_keys(self, values: Inliner, key: Expr, panel: Expr, groups: Sequence[tuple[int, int]]) -> None:
         """Packs a panel of keys: those beyond the last key of all repeat it, those beyond the block are zeros."""
@@ -165,7 +162,7 @@ class DotQueryBlock(PackedQueryBlock):
             return
         whole = self.b.let("whole", values.simplifier(index(here) // self.group))
         values.bind_value(whole, self.keys // self.group)
-        self.clear_groups(values.nested(), place, whole, self.padded(groups))
+        self.clear_groups(values.nested(), place, (whole, here), self.padded(groups))
         self.pack(values.nested(), element, groups, place, (whole, self.keys), by_terms=by_terms)
         for number in range(self.group - 1):
             with self.b.when(index(here) - whole * self.group > number):
@@ -194,10 +191,12 @@ class DotQueryBlock(PackedQueryBlock):
         """The columns of ``groups``, and zeros up to whole vectors."""
         return -(-sum(count * lanes for count, lanes in groups) // self.lanes) * self.lanes
 
-    def clear_groups(self, values: Inliner, into: tuple[Buffer, Expr], first: Expr, width: int) -> None:
-        """Zeros in the groups of a panel of values from ``first`` on."""
-        (buffer, panel), size, most = into, self.group, -(-self.keys // self.group)
-        with self.b.loop("group", values.simplifier(most - first)) as g:
+    def clear_groups(self, values: Inliner, into: tuple[Buffer, Expr], groups: tuple[Expr, Dim], width: int) -> None:
+        """Zeros in the groups of a panel of values that products read, behind the whole groups of a block: groups are
+        the number of these, and the number of keys."""
+        (buffer, panel), (first, here), size, most = into, groups, self.group, -(-self.keys // self.group)
+        end = ceil_div(index(here), size) if static_size(self.a.keys) is None else index(most)
+        with self.b.loop("group", values.simplifier(end - first)) as g:
             values.bind(g, most)
             for lane, _ in each_column(self.b, values, column_groups(width * size, size * self.lanes)):
                 self.b.store(buffer, (panel, first + g, lane // size, lane % size), const(0, buffer.dtype))
