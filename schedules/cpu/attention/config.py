@@ -63,7 +63,7 @@ def _longest(a: Attention, target: CpuTarget, group: int) -> int:
     are rescaled less often."""
     if group == 1:
         return min(_KEYS, _STATE_BYTES // (4 * (a.depth + _UNKNOWN_QUERIES)))
-    return target.l2 // 2 // (4 // group * (a.depth + a.width) + _SCORE_BYTES)
+    return min(target.l2 // 2, _STATE_BYTES) // (4 // group * (a.depth + a.width) + _SCORE_BYTES)
 
 
 def _queries(a: Attention, queries: int, target: CpuTarget) -> int:

@@ -1,7 +1,8 @@
 """Cost model of the CPU's attention template: cycles of a configuration, from the target's parameters alone.
 
-A task transposes each block of keys once, and each tile of queries passes over it: a product, exponentials, another
-product. The transposed keys, the scores of a tile and the values are reread from the nearest cache that holds them.
+A task transposes each block of keys once, or packs it and its values in groups, and each tile of queries passes over
+it: a product, exponentials, another product. The transposed keys, the scores of a tile and the values are reread from
+the nearest cache that holds them.
 """
 
 from __future__ import annotations
@@ -25,9 +26,13 @@ _ROW = 40.0
 _TURN = 1.2
 """Cycles of transposing one element of a key."""
 _PACK = 4.0
-"""Cycles of packing one vector of groups of keys or of values."""
-_TASKS, _QUERIES, _KEYS = 16, 64, 512
-"""Sizes assumed for those that are known only when the kernel runs."""
+"""Cycles of packing one vector of groups: of values, or of keys in squares that are transposed."""
+_WORD = 1.6
+"""Cycles of packing one group of a key that is in no such square."""
+_ROUND = 5.0
+"""Cycles of rounding one vector of weights, and of storing it."""
+_TASKS, _KEYS = 16, 512
+"""Sizes assumed for those that are known only when the kernel runs; queries are as many as keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +49,8 @@ class Lengths:
     @staticmethod
     def of(a: Attention) -> Lengths:
         """The sizes of ``a``, with likely ones for those that are symbolic."""
-        tasks = static_size(product(a.stage.shape[:2])) or _TASKS
-        queries, keys = static_size(a.queries) or _QUERIES, static_size(a.keys) or _KEYS
-        return Lengths(tasks, queries, keys, a.depth, a.width, a.causal)
+        tasks, keys = static_size(product(a.stage.shape[:2])) or _TASKS, static_size(a.keys) or _KEYS
+        return Lengths(tasks, static_size(a.queries) or keys, keys, a.depth, a.width, a.causal)
 
 
 def cycles(config: AttentionConfig, a: Lengths, target: CpuTarget, group: int = 1) -> float:
@@ -84,8 +88,10 @@ def _copies(a: Lengths, lanes: int, keys: int, group: int) -> float:
     """Transposing a block of keys, or packing one of keys and values in groups."""
     if group == 1:
         return a.depth * keys * _TURN
-    vectors = -(-a.depth // group) * -(-keys // lanes) + -(-keys // group) * -(-a.width // lanes)
-    return vectors * _PACK
+    groups, vectors = -(-a.depth // group), -(-keys // lanes)
+    whole = a.depth // group // lanes * lanes
+    values = -(-keys // group) * -(-a.width // lanes)
+    return (whole * vectors + values) * _PACK + (groups - whole) * keys * _WORD
 
 
 def _tile(config: AttentionConfig, a: Lengths, lanes: int, height: int, seen: int, again: float, group: int) -> float:
@@ -95,7 +101,8 @@ def _tile(config: AttentionConfig, a: Lengths, lanes: int, height: int, seen: in
     scores = -(-a.depth // group) * _steps(seen, width, lanes, height)
     values = -(-seen // group) * _steps(a.width, width, lanes, height)
     moved = 4 // group * seen * (a.depth + a.width) / again
-    softmax = height * (vectors * (_EXP + _SCORE) + _ROW)
+    rounding = 0.0 if group == 1 else _ROUND
+    softmax = height * (vectors * (_EXP + _SCORE + rounding) + _ROW)
     single = config.keys >= a.keys
     rescale = 0 if single else height * a.width / lanes * 2
     return beside(scores + values, moved) + softmax + rescale + 2 * TILE
