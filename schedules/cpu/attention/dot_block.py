@@ -32,14 +32,14 @@ from taskmap.schedules.cpu.matmul.summed_loops import Element
 
 
 @dataclass(frozen=True, slots=True)
-class AttentionDots:
+class DotAttention:
     """The dot product that computes both products of an attention, and the configuration for it."""
 
     product: DotProduct
     config: AttentionConfig
 
 
-def attention_dots(a: Attention, target: CpuTarget) -> AttentionDots | None:
+def attention_dots(a: Attention, target: CpuTarget) -> DotAttention | None:
     """The dot products for an attention on ``target``; None if its operands and its result are not of one type that
     these multiply, or if multiply-adds of f32 take fewer cycles, as with few queries: packing does not pay."""
     types = {a.q.buffer.dtype, a.k.buffer.dtype, a.v.buffer.dtype, a.stage.out.dtype}
@@ -51,7 +51,7 @@ def attention_dots(a: Attention, target: CpuTarget) -> AttentionDots | None:
     lengths, config = Lengths.of(a), default(a, target, found.group)
     if cycles(config, lengths, target, found.group) >= cycles(default(a, target), lengths, target):
         return None
-    return AttentionDots(found, config)
+    return DotAttention(found, config)
 
 
 @dataclass(slots=True, kw_only=True)

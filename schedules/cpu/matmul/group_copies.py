@@ -92,7 +92,8 @@ def copy_groups(
     def element(where: Sequence[Expr], column: Expr, inside: Inliner) -> Expr:
         (term,) = where
         group = inside.simplifier(term // size) - first
-        return copy[(*number, inside.simplifier(group), column, inside.simplifier(term % size))]
+        place = (*number, inside.simplifier(group), column, inside.simplifier(term % size))
+        return copy[place]
 
     return element
 

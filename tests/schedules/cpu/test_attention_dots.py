@@ -41,9 +41,15 @@ needs_bf16 = pytest.mark.skipif("avx512_bf16" not in detect_host().features, rea
 
 
 def self_attention(
-    queries: int, keys: int, depth: int, *, heads: int = 2, types: tuple[DType, DType] = (bf16, bf16), **how: bool
+    queries: int,
+    keys: int,
+    depth: int,
+    *,
+    heads: int = 2,
+    types: tuple[DType, DType] = (bf16, bf16),
+    causal: bool = False,
 ) -> Task:
-    return AttentionProblem(1, heads, heads, queries, keys, depth, depth, types, **how).task()
+    return AttentionProblem(1, heads, heads, queries, keys, depth, depth, types, causal).task()
 
 
 def random_case(seed: int, lengths: tuple[int, ...], depths: tuple[int, ...]) -> Case:
