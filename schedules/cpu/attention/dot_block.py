@@ -30,6 +30,8 @@ from taskmap.schedules.cpu.matmul.dot_tile import DotProduct, dot_product, emit_
 from taskmap.schedules.cpu.matmul.group_copies import copy_groups
 from taskmap.schedules.cpu.matmul.summed_loops import Element
 
+_MAXIMA = 4
+
 
 @dataclass(frozen=True, slots=True)
 class DotAttention:
@@ -207,6 +209,11 @@ class DotQueryTile(PackedQueryTile):
     """A tile of queries whose products run on dot products."""
 
     block: DotQueryBlock
+
+    @property
+    def maxima(self) -> int:
+        """Vectors of maxima of a row of scores: the wait of a single one would show beside such short products."""
+        return min(_MAXIMA, self.block.columns // self.block.lanes)
 
     def panel(self, values: Inliner, column: Expr, groups: list[tuple[int, int]]) -> None:
         """Scores of the keys from ``column`` of the block on."""

@@ -217,6 +217,11 @@ class QueryTile:
     key: Expr
 
     @property
+    def maxima(self) -> int:
+        """Vectors of maxima of a row of scores, each of which waits for its own previous value."""
+        return 1
+
+    @property
     def kept(self) -> Expr:
         """The index of the tile's first query in the per-query buffers."""
         return index(0) if self.block.single else self.row
@@ -298,17 +303,19 @@ class QueryTile:
         with b.loop("query", self.rows(values)) as i:
             values.bind(i, self.height)
             kept = self.kept + i
-            best = b.allocate("best", f32, (lanes,), Scope.REGISTER)
+            best = b.allocate("best", f32, (self.maxima * lanes,), Scope.REGISTER)
             added = b.allocate("added", f32, (lanes,), Scope.REGISTER)
             with b.loop("lane", lanes, lane_kind(lanes)) as lane:
                 values.bind(lane, lanes)
-                b.store(best, lane, minus)
+                for number in range(self.maxima):
+                    b.store(best, lane + number * lanes, minus)
                 b.store(added, lane, 0.0)
-                with b.loop("vector", index(vectors)) as v:
-                    values.bind(v, t.columns // lanes)
-                    b.store(best, lane, maximum(best[lane], t.scores[i, v * lanes + lane]))
+                self.find_maxima(values.nested(), i, vectors, best, lane)
             every = (ramp(0, 1, lanes),) if lanes > 1 else (index(0),)
-            here = lane_reduce("max", load(best, every))
+            highest = load(best, every)
+            for number in range(1, self.maxima):
+                highest = maximum(highest, load(best, (ramp(number * lanes, 1, lanes),)))
+            here = lane_reduce("max", highest)
             top = b.let("m", here if t.single else maximum(t.top[kept], here))
             safe = b.let("safe", select(eq(top, minus), const(0.0, f32), top))
             with b.loop("lane", lanes, lane_kind(lanes)) as lane, b.loop("vector", index(vectors)) as v:
@@ -324,6 +331,22 @@ class QueryTile:
                 b.store(t.total, kept, t.total[kept] * shrink + sum_here)
                 b.store(t.top, kept, top)
                 self.rescale(values, kept, shrink)
+
+    def find_maxima(self, values: Inliner, i: Expr, vectors: Dim, best: Buffer, lane: Expr) -> None:
+        """Maxima of a row of scores: of every so many-th vector each."""
+        t, b, lanes = self.block, self.block.b, self.block.lanes
+
+        def update(vector: Expr, number: int) -> None:
+            place = lane + number * lanes
+            b.store(best, place, maximum(best[place], t.scores[i, vector * lanes + lane]))
+
+        steps = values.simplifier(index(vectors) // self.maxima)
+        with b.loop("vector", steps) as v:
+            values.bind(v, t.columns // lanes)
+            for number in range(self.maxima):
+                update(v * self.maxima + number, number)
+        with b.loop("vector", values.simplifier(index(vectors) - steps * self.maxima)) as v:
+            update(steps * self.maxima + v, 0)
 
     def rescale(self, values: Inliner, kept: Expr, shrink: Expr) -> None:
         """Rescales a query's sums to its new maximum."""

@@ -208,6 +208,13 @@ def test_values_are_packed_in_panels_of_about_equal_width(width: int, panels: in
     assert local(self_attention(128, 128, width), "values_packed").shape == (panels, 64, wide, 2)
 
 
+@pytest.mark.parametrize(("keys", "vectors"), [(128, 4), (50, 4), (20, 2), (7, 1)])
+def test_several_maxima_of_a_row_of_scores_do_not_wait_for_each_other(keys: int, vectors: int) -> None:
+    kernel = schedule(self_attention(64, keys, 64), TARGET)
+    found = {s.buffer.shape for s in walk_stmts(kernel.body) if isinstance(s, Allocate) and s.buffer.name == "best"}
+    assert found == {(16 * vectors,)}
+
+
 @pytest.mark.parametrize("l2", [1 << 18, 1 << 20, 1 << 24])
 def test_packed_keys_and_values_fit_part_of_the_second_level_cache_and_a_stack(l2: int) -> None:
     target = cpu_target("avx512", 2, l2=l2, features=["avx512_bf16"])
