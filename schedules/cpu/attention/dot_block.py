@@ -31,6 +31,7 @@ from taskmap.schedules.cpu.matmul.group_copies import copy_groups
 from taskmap.schedules.cpu.matmul.summed_loops import Element
 
 _MAXIMA = 4
+"""Vectors of maxima; with one, 12 heads of 128 queries and 512 keys take 7 % longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,8 @@ class DotAttention:
 
 def attention_dots(a: Attention, target: CpuTarget) -> DotAttention | None:
     """The dot products for an attention on ``target``; None if its operands and its result are not of one type that
-    these multiply, or if multiply-adds of f32 take fewer cycles, as with few queries: packing does not pay."""
+    these multiply, or if the cost model expects multiply-adds of f32 to be faster, as for one query whose elements are
+    packed one by one."""
     types = {a.q.buffer.dtype, a.k.buffer.dtype, a.v.buffer.dtype, a.stage.out.dtype}
     if len(types) > 1 or a.dot.dtype != f32:
         return None
