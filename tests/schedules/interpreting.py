@@ -11,6 +11,7 @@ from taskmap.ir.interp.run import interpret
 from taskmap.ir.lower.flatten import span, strides_of
 from taskmap.ir.lower.pipeline import lower
 from taskmap.ir.nodes import Buffer, Kernel, Var
+from taskmap.ir.target import CpuTarget
 from taskmap.ir.verify.rules import LOWERED, RULES, verify
 from taskmap.schedules import schedule
 from tests.schedules.running import Array, Case, compare_outputs, target
@@ -21,9 +22,13 @@ def check_every_pass(case: Case, tolerance: Mapping[str, float]) -> None:
 
     The interpreter reports errors that no result shows: accesses out of bounds, races, uninitialised reads.
     """
-    kernel = schedule(case.task, target(case.isa))
+    check_kernel(schedule(case.task, target(case.isa)), case, target(case.isa), tolerance)
+
+
+def check_kernel(kernel: Kernel, case: Case, on: CpuTarget, tolerance: Mapping[str, float]) -> None:
+    """The same for one kernel of a case."""
     stages = [kernel]
-    lower(kernel, lambda step: stages.append(step.after), target(case.isa), verify=True)
+    lower(kernel, lambda step: stages.append(step.after), on, verify=True)
     for stage in stages:
         verify(stage, RULES)
     verify(stages[-1], LOWERED)

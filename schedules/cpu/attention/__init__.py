@@ -2,7 +2,9 @@
 
     template      the parallel loop over heads and blocks of queries
     query_block   one block of queries against a block of keys: both products and the online softmax
-    tile_block    the same with both products on tile registers
+    packed_block  the same with keys and values packed in groups
+    tile_block    its products on tile registers
+    dot_block     its products on dot products of neighbours
     config        configurations: validity, default, space
     cost          their cost model
     problem       attention as tuning sees it

@@ -14,11 +14,13 @@ from taskmap.schedules.cpu.matmul.microkernel import Tile, choose_tile, tiles
 
 _MOST = 200
 _QUERIES = 512
-_UNKNOWN_QUERIES = 64
+_UNKNOWN_QUERIES, _UNKNOWN_KEYS = 64, 128
 _FEW_QUERIES = 32
 _KEYS = 256
 _STATE_BYTES = 512 << 10
 """Stack budget for a block's keys and sums."""
+_SCORE_BYTES = 48
+"""Bytes of the scores and of the weights of a key, for a tile of eight queries."""
 _IDLE = 1.1
 """Split queries further only while the busiest core's work exceeds the average by this factor; each split transposes
 the keys again."""
@@ -43,17 +45,25 @@ read_config = _TEXT.read
 """The configuration with a given text, or None."""
 
 
-def default(a: Attention, target: CpuTarget) -> AttentionConfig:
-    """The untuned configuration."""
+def default(a: Attention, target: CpuTarget, group: int = 1) -> AttentionConfig:
+    """The untuned configuration. group: the neighbours that each product multiplies and adds, packed in 32 bits."""
     lanes = target.lanes(4)
     queries, keys = static_size(a.queries), static_size(a.keys)
-    longest = max(lanes, min(_KEYS, _STATE_BYTES // (4 * (a.depth + _UNKNOWN_QUERIES)) // lanes * lanes))
-    even = min(128, longest) if keys is None else -(-keys // -(-keys // longest))
+    longest = max(lanes, _longest(a, target, group) // lanes * lanes)
+    even = min(_UNKNOWN_KEYS * group * group, longest) if keys is None else -(-keys // -(-keys // longest))
     rows = _UNKNOWN_QUERIES if queries is None else _queries(a, queries, target)
-    tile = choose_tile(rows, -(-even // lanes) * lanes, target, lanes)
+    tile = choose_tile(rows, -(-even // lanes) * lanes, target, lanes, grouped=group > 1)
     if queries is not None and rows < queries:
         rows = -(-rows // tile.rows) * tile.rows
     return AttentionConfig(rows, even, tile)
+
+
+def _longest(a: Attention, target: CpuTarget, group: int) -> int:
+    """The most keys of a block. Packed keys and values take part of the second-level cache; with longer blocks, sums
+    are rescaled less often."""
+    if group == 1:
+        return min(_KEYS, _STATE_BYTES // (4 * (a.depth + _UNKNOWN_QUERIES)))
+    return min(target.l2 // 2, _STATE_BYTES) // (4 // group * (a.depth + a.width) + _SCORE_BYTES)
 
 
 def _queries(a: Attention, queries: int, target: CpuTarget) -> int:

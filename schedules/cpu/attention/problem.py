@@ -21,6 +21,7 @@ from taskmap.schedules.common.attention_match import Attention, find_attention
 from taskmap.schedules.common.space import Config, likely, read_types, sizes_text, types_text, unreadable
 from taskmap.schedules.cpu.attention.config import AttentionConfig, default, read_config, space, validity
 from taskmap.schedules.cpu.attention.cost import Lengths, cycles
+from taskmap.schedules.cpu.attention.dot_block import attention_dots
 from taskmap.schedules.cpu.attention.template import schedule_attention
 from taskmap.schedules.cpu.attention.tile_block import attention_unit
 
@@ -129,9 +130,14 @@ class AttentionProblem:
 
 def find_attention_problem(task: Task, target: CpuTarget, hints: Mapping[Var, int]) -> AttentionProblem | None:
     """The attention that anchors a task. None if there is none that the template supports, if its products run on tile
-    registers, or if nothing hints at a symbolic size."""
+    registers or dot products, or if nothing hints at a symbolic size."""
     a = find_attention(task)
-    if a is None or a.dot.dtype != f32 or attention_unit(a, target) is not None:
+    if (
+        a is None
+        or a.dot.dtype != f32
+        or attention_unit(a, target) is not None
+        or attention_dots(a, target) is not None
+    ):
         return None
     batch, heads = a.stage.shape[:2]
     extents: list[Dim] = [batch, heads, a.k.buffer.shape[1], a.queries, a.keys, a.depth, a.width]

@@ -137,7 +137,7 @@ class QueryBlock:
     def transpose_keys(self, values: Inliner, key: Expr) -> None:
         """Transposes keys into columns; columns beyond the last key repeat it. Lanes run along the contiguous axis in
         memory."""
-        for begin, many, groups in _panels(self.columns, self.width, self.lanes):
+        for begin, many, groups in panels_of(self.columns, self.width, self.lanes):
             with self.b.loop("panel", many) as p:
                 inside = values.nested()
                 inside.bind(p, many)
@@ -164,12 +164,17 @@ class QueryBlock:
 
     def keys_are_columns(self) -> bool:
         """True if neighbouring keys, rather than a key's elements, are contiguous in memory."""
+        return self.are_columns(self.a.k)
+
+    def are_columns(self, operand: Load) -> bool:
+        """True if neighbouring rows of k or v, rather than the elements of a row, are contiguous in memory."""
         axes = (*self.a.stage.axes[:2], Var("key"), Var("d"))
-        extents = (*self.a.stage.shape[:2], self.a.keys, self.a.depth)
+        length = self.a.depth if operand is self.a.k else self.a.width
+        extents = (*self.a.stage.shape[:2], self.a.keys, length)
         here = replace(self, n=axes[0], h=axes[1])
 
         def read(values: Inliner) -> None:
-            here.head(self.a.k, axes[2:], values)
+            here.head(operand, axes[2:], values)
 
         walks = accesses(self.task, axes, extents, (), read)
         return any(w.step(2) == 1 for w in walks) and not any(w.step(3) == 1 for w in walks)
@@ -212,6 +217,11 @@ class QueryTile:
     key: Expr
 
     @property
+    def maxima(self) -> int:
+        """Vectors of maxima of a row of scores, each of which waits for its own previous value."""
+        return 1
+
+    @property
     def kept(self) -> Expr:
         """The index of the tile's first query in the per-query buffers."""
         return index(0) if self.block.single else self.row
@@ -233,7 +243,7 @@ class QueryTile:
         t = self.block
         columns, width = t.columns, t.width
         if seen is None:
-            for begin, many, groups in _panels(columns, width, t.lanes):
+            for begin, many, groups in panels_of(columns, width, t.lanes):
                 with t.b.loop("panel", many) as p:
                     values.bind(p, many)
                     self.panel(values.nested(), values.simplifier(p * width + begin), groups)
@@ -293,17 +303,19 @@ class QueryTile:
         with b.loop("query", self.rows(values)) as i:
             values.bind(i, self.height)
             kept = self.kept + i
-            best = b.allocate("best", f32, (lanes,), Scope.REGISTER)
+            best = b.allocate("best", f32, (self.maxima * lanes,), Scope.REGISTER)
             added = b.allocate("added", f32, (lanes,), Scope.REGISTER)
             with b.loop("lane", lanes, lane_kind(lanes)) as lane:
                 values.bind(lane, lanes)
-                b.store(best, lane, minus)
+                for number in range(self.maxima):
+                    b.store(best, lane + number * lanes, minus)
                 b.store(added, lane, 0.0)
-                with b.loop("vector", index(vectors)) as v:
-                    values.bind(v, t.columns // lanes)
-                    b.store(best, lane, maximum(best[lane], t.scores[i, v * lanes + lane]))
+                self.find_maxima(values.nested(), i, vectors, best, lane)
             every = (ramp(0, 1, lanes),) if lanes > 1 else (index(0),)
-            here = lane_reduce("max", load(best, every))
+            highest = load(best, every)
+            for number in range(1, self.maxima):
+                highest = maximum(highest, load(best, (ramp(number * lanes, 1, lanes),)))
+            here = lane_reduce("max", highest)
             top = b.let("m", here if t.single else maximum(t.top[kept], here))
             safe = b.let("safe", select(eq(top, minus), const(0.0, f32), top))
             with b.loop("lane", lanes, lane_kind(lanes)) as lane, b.loop("vector", index(vectors)) as v:
@@ -320,6 +332,22 @@ class QueryTile:
                 b.store(t.top, kept, top)
                 self.rescale(values, kept, shrink)
 
+    def find_maxima(self, values: Inliner, i: Expr, vectors: Dim, best: Buffer, lane: Expr) -> None:
+        """Maxima of a row of scores: of every so many-th vector each."""
+        t, b, lanes = self.block, self.block.b, self.block.lanes
+
+        def update(vector: Expr, number: int) -> None:
+            place = lane + number * lanes
+            b.store(best, place, maximum(best[place], t.scores[i, vector * lanes + lane]))
+
+        steps = values.simplifier(index(vectors) // self.maxima)
+        with b.loop("vector", steps) as v:
+            values.bind(v, t.columns // lanes)
+            for number in range(self.maxima):
+                update(v * self.maxima + number, number)
+        with b.loop("vector", values.simplifier(index(vectors) - steps * self.maxima)) as v:
+            update(steps * self.maxima + v, 0)
+
     def rescale(self, values: Inliner, kept: Expr, shrink: Expr) -> None:
         """Rescales a query's sums to its new maximum."""
         t, b = self.block, self.block.b
@@ -331,7 +359,7 @@ class QueryTile:
         t, b, a = self.block, self.block.b, self.block.a
         width = t.tile.vectors * t.lanes
         terms: Dim = t.keys if seen is None else values.simplifier.dim(minimum(seen, t.keys))
-        for begin, many, groups in _panels(a.width, width, t.lanes):
+        for begin, many, groups in panels_of(a.width, width, t.lanes):
             with b.loop("panel", many) as p:
                 inside = values.nested()
                 inside.bind(p, many)
@@ -359,7 +387,7 @@ def weight_of(below: Expr) -> Expr:
     return call("exp", select(compare("lt", below, const(_LEAST, f32)), const(-math.inf, f32), below))
 
 
-def _panels(columns: int, width: int, lanes: int) -> list[tuple[int, int, list[tuple[int, int]]]]:
+def panels_of(columns: int, width: int, lanes: int) -> list[tuple[int, int, list[tuple[int, int]]]]:
     """(first column, columns, vector groups): panels of ``width`` columns, then the remaining columns in one panel."""
     whole, rest = divmod(columns, width)
     parts = [(0, whole, [(width // lanes, lanes)])] if whole else []

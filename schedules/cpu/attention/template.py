@@ -10,7 +10,8 @@
         out = o / l
 
 A tile's scores stay in the first-level cache. If one block holds all keys, a tile is finished at once and nothing is
-rescaled. Products of bf16 run on tile registers where the target has them (``tile_block``). The definition of a score
+rescaled. Products of bf16 run on tile registers where the target has them (``tile_block``), or on dot products
+(``dot_block``). The definition of a score
 (scale, mask, causality) comes from the operator; the template only supplies the product q k. Methods: Milakov and
 Gimelshein, "Online normalizer calculation for softmax" (2018); Dao et al., "FlashAttention" (2022).
 """
@@ -30,10 +31,13 @@ from taskmap.ir.types import f32
 from taskmap.schedules.common.access import require_count
 from taskmap.schedules.common.attention_match import Attention, find_attention
 from taskmap.schedules.common.inline import Inliner
+from taskmap.schedules.common.stack_limit import STACK_BYTES, local_bytes
 from taskmap.schedules.cpu.attention.config import AttentionConfig, default, validity
+from taskmap.schedules.cpu.attention.dot_block import DotQueryBlock, attention_dots
 from taskmap.schedules.cpu.attention.query_block import QueryBlock
 from taskmap.schedules.cpu.attention.tile_block import TileQueryBlock, attention_unit, tile_config
 from taskmap.schedules.cpu.matmul.amx_tile import TileUnit
+from taskmap.schedules.cpu.matmul.dot_tile import DotProduct
 from taskmap.schedules.cpu.support.kernels import kernel_of
 
 _SHARED_FROM = 40_000
@@ -50,6 +54,11 @@ def schedule_attention(task: Task, target: CpuTarget, config: AttentionConfig | 
     unit = attention_unit(found, target) if config is None else None
     if unit is not None:
         return _Template(task, found, target, tile_config(found, unit, target), unit).kernel()
+    dots = attention_dots(found, target) if config is None else None
+    if dots is not None:
+        made = _Template(task, found, target, dots.config, dots=dots.product).kernel()
+        if local_bytes(made) <= STACK_BYTES:
+            return made
     if config is None:
         config = default(found, target)
     elif reason := validity(config, found, target):
@@ -64,6 +73,7 @@ class _Template:
     target: CpuTarget
     config: AttentionConfig
     unit: TileUnit | None = None
+    dots: DotProduct | None = None
     b: Builder = field(default_factory=Builder)
 
     def kernel(self) -> Kernel:
@@ -77,12 +87,16 @@ class _Template:
             first = inside.simplifier(block * rows)
             blocks: Dim = ceil_div(a.keys, keys)
             shape = (rows, keys, blocks == 1)
-            unit = self.unit
-            if unit is None:
-                step = QueryBlock(self.task, a, self.target, self.config.tile, b, n, h, first, *shape)
-            else:
-                step = TileQueryBlock(self.task, a, self.target, self.config.tile, b, n, h, first, *shape, unit=unit)
+            unit, dots = self.unit, self.dots
+            where = (self.task, a, self.target, self.config.tile, b, n, h, first)
+            step: QueryBlock
+            if unit is not None:
+                step = TileQueryBlock(*where, *shape, unit=unit)
                 b.invoke(unit.tiles.configure)
+            elif dots is not None:
+                step = DotQueryBlock(*where, *shape, product=dots)
+            else:
+                step = QueryBlock(*where, *shape)
             step.allocate()
             if a.causal:
                 reach = inside.simplifier(minimum(index(blocks), (first + (rows + keys - 1)) // keys))
@@ -94,5 +108,6 @@ class _Template:
                 step.finish(inside, index(0), rows)
             if unit is not None:
                 b.invoke(unit.tiles.release)
-        by = "" if self.unit is None else f", by={self.unit.tiles.product.name}"
+        found = self.unit.tiles.product if self.unit else self.dots.instruction if self.dots else None
+        by = "" if found is None else f", by={found.name}"
         return kernel_of(self.task, b, f"cpu.attention({self.config}{by})")

@@ -13,7 +13,7 @@ rounded to the type of the values, as PyTorch's fused attention does.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from taskmap.ir.builder import region
 from taskmap.ir.construct import (
@@ -32,7 +32,8 @@ from taskmap.schedules.common.attention_match import Attention
 from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.common.loops import each_column
 from taskmap.schedules.cpu.attention.config import AttentionConfig
-from taskmap.schedules.cpu.attention.query_block import QueryBlock, QueryTile
+from taskmap.schedules.cpu.attention.packed_block import PackedQueryBlock, PackedQueryTile
+from taskmap.schedules.cpu.attention.query_block import QueryTile
 from taskmap.schedules.cpu.matmul.amx_tile import Place, TileUnit, multiply_tiles, tile_unit
 from taskmap.schedules.cpu.matmul.microkernel import Tile
 
@@ -71,13 +72,11 @@ def tile_config(a: Attention, unit: TileUnit, target: CpuTarget) -> AttentionCon
 
 
 @dataclass(slots=True, kw_only=True)
-class TileQueryBlock(QueryBlock):
+class TileQueryBlock(PackedQueryBlock):
     """A block of queries on tile registers. Its local buffers hold keys and values in the groups of ``unit``, 32
     columns to a panel, the queries of one tile, and their scores and weights."""
 
     unit: TileUnit
-    queries_held: Buffer = field(init=False)
-    values_packed: Buffer = field(init=False)
 
     @property
     def columns(self) -> int:
@@ -120,7 +119,7 @@ class TileQueryBlock(QueryBlock):
 
     def tile_at(self, query: Expr, row: Expr, height: int, key: Expr) -> QueryTile:
         """A tile of ``height`` queries from ``query`` on, number ``row`` of the block, against keys from ``key`` on."""
-        return PackedQueryTile(self, query, row, height, key)
+        return UnitQueryTile(self, query, row, height, key)
 
     def transpose_keys(self, values: Inliner, key: Expr) -> None:
         """Packs the keys and the values of a block."""
@@ -190,20 +189,10 @@ class TileQueryBlock(QueryBlock):
 
 
 @dataclass(frozen=True, slots=True)
-class PackedQueryTile(QueryTile):
+class UnitQueryTile(PackedQueryTile):
     """A tile of queries whose products run on tile registers."""
 
     block: TileQueryBlock
-
-    def emit(self, values: Inliner, seen: Expr | None) -> None:
-        """All work of a tile on a block of keys; ``seen``: the number of keys that any of its queries sees."""
-        t = self.block
-        self.hold_queries(values.nested())
-        columns = self.multiply_keys(values.nested(), seen)
-        self.to_weights(values.nested(), columns)
-        self.multiply_weights(values.nested(), columns)
-        if t.single:
-            t.finish(values.nested(), self.row, self.height)
 
     def rows(self, values: Inliner) -> Dim:
         """The queries of the tile that exist."""
@@ -211,15 +200,6 @@ class PackedQueryTile(QueryTile):
         if queries is not None and queries % self.height == 0:
             return self.height
         return values.simplifier.dim(minimum(index(self.block.a.queries) - self.query, self.height))
-
-    def hold_queries(self, values: Inliner) -> None:
-        """Copies the queries of the tile; rows beyond the last query repeat it."""
-        t, a = self.block, self.block.a
-        with t.b.loop("row", self.height) as i:
-            values.bind(i, self.height)
-            query = values.simplifier(minimum(self.query + i, index(a.queries) - 1))
-            for d, inside in each_column(t.b, values.nested(), column_groups(a.depth, t.target.lanes(2))):
-                t.b.store(t.queries_held, (i, d), t.narrow(a.q, (query, d), inside))
 
     def panel(self, values: Inliner, column: Expr, groups: list[tuple[int, int]]) -> None:
         """Scores of the keys from ``column`` of the block on."""
@@ -245,7 +225,7 @@ class PackedQueryTile(QueryTile):
 
         multiply_tiles(t.b, unit, steps, rows, columns, (out, index(0)))
 
-    def multiply_weights(self, values: Inliner, columns: Dim) -> None:
+    def multiply_weights(self, values: Inliner, columns: Dim, seen: Expr | None) -> None:
         """sums += weights v."""
         t, b, unit = self.block, self.block.b, self.block.unit
         steps = values.simplifier.dim(index(columns) // unit.depth)

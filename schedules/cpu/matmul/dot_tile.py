@@ -49,6 +49,12 @@ def group_size(a: DType, b: DType, target: CpuTarget) -> int:
     return 1 if found is None else _depth(found)
 
 
+def dot_product(a: DType, b: DType, target: CpuTarget) -> DotProduct | None:
+    """The dot product of operands of these types on ``target``; None if it has no instruction for them."""
+    found = _instruction(a, b, target)
+    return None if found is None else DotProduct(found)
+
+
 def pairs_of_bf16(target: CpuTarget) -> Instruction | None:
     """The instruction of ``target`` that adds products of pairs of bf16 to vectors of f32; None without one."""
     return _instruction(bf16, bf16, target)
@@ -75,21 +81,33 @@ def _depth(instruction: Instruction) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupedContraction:
-    """A contraction of ``depth`` terms on dot products; its factors have the operands' own types. loops: the extents of
-    the loops over its whole groups, outermost first (``term_loops``). copied: how columns of B lie in memory that are
-    copied in groups (``group_copies``); None if B is stored in groups."""
+class DotProduct:
+    """The instruction of a microkernel on dot products."""
 
     instruction: Instruction
-    contraction: Contraction
-    depth: int
-    loops: tuple[int, ...]
-    copied: Columns | None = None
 
     @property
     def group(self) -> int:
         """Terms of a group."""
         return _depth(self.instruction)
+
+    @property
+    def type_of_b(self) -> DType:
+        """The type of the second operand."""
+        assert isinstance(self.instruction.spec, MatMulSpec)
+        return self.instruction.spec.b
+
+
+@dataclass(frozen=True, slots=True)
+class GroupedContraction(DotProduct):
+    """A contraction of ``depth`` terms on dot products; its factors have the operands' own types. loops: the extents of
+    the loops over its whole groups, outermost first (``term_loops``). copied: how columns of B lie in memory that are
+    copied in groups (``group_copies``); None if B is stored in groups."""
+
+    contraction: Contraction
+    depth: int
+    loops: tuple[int, ...]
+    copied: Columns | None = None
 
     @property
     def whole(self) -> int:
@@ -100,12 +118,6 @@ class GroupedContraction:
     def rest(self) -> int:
         """Terms of one more group, which zeros fill; 0 if there is none."""
         return self.depth % self.group
-
-    @property
-    def type_of_b(self) -> DType:
-        """The type of the second operand."""
-        assert isinstance(self.instruction.spec, MatMulSpec)
-        return self.instruction.spec.b
 
     def part(self, number: Expr, parts: int, simplifier: Simplifier) -> tuple[Dim, tuple[Dim, ...]]:
         """The first group of part ``number`` of the sum, and the extents of the loops over its whole groups."""
@@ -180,7 +192,7 @@ def emit_dot_tile(
     a: Element,
     element_b: Element,
     out: Buffer,
-    dots: GroupedContraction,
+    dots: DotProduct,
     *,
     first: Dim = 0,
     row: Expr | None = None,

@@ -50,19 +50,21 @@ def copy_groups(
     most: int,
     dtype: DType,
     by_terms: bool,
+    into: tuple[Buffer, tuple[Expr, ...]] | None = None,
 ) -> Element:
     """Copies the columns of B that ``right`` reads, and returns what reads the copy at the same indices.
 
     columns: the width of the copy, and the columns that exist, as groups of vectors. terms: the first group, the number
     of whole groups, the terms of one more group that zeros fill (0: there is none), and the size of a group. most: the
-    most groups. by_terms: neighbours along the sum are adjacent in memory.
+    most groups. by_terms: neighbours along the sum are adjacent in memory. into: a buffer that holds several copies of
+    that shape, and the indices of this one; by default it is allocated.
     """
     (width, groups), (first, whole, rest, size) = columns, terms
-    copy: Buffer = b.allocate("columns", dtype, (most, width, size))
+    copy, number = into or (b.allocate("columns", dtype, (most, width, size)), ())
 
     def put(group: Expr, place: Expr, column: Expr, inside: Inliner) -> None:
         term = (index(first) + group) * size + place
-        b.store(copy, (group, column, place), cast(right((term,), column, inside), dtype))
+        b.store(copy, (*number, group, column, place), cast(right((term,), column, inside), dtype))
 
     if static_size(whole) != 0 and not by_terms:
         with b.loop("group", index(whole)) as group:
@@ -79,18 +81,19 @@ def copy_groups(
                 if place < rest:
                     put(last, index(place), column, inside)
                 else:
-                    b.store(copy, (last, column, index(place)), const(0, dtype))
+                    b.store(copy, (*number, last, column, index(place)), const(0, dtype))
     used = sum(count * lanes for count, lanes in groups)
     if used < width:
         with b.loop("group", values.simplifier(index(whole) + (rest > 0))) as group:
             values.bind(group, most)
             for lane, _ in each_column(b, values, column_groups((width - used) * size, SIDE)):
-                b.store(copy, (group, used + lane // size, lane % size), const(0, dtype))
+                b.store(copy, (*number, group, used + lane // size, lane % size), const(0, dtype))
 
     def element(where: Sequence[Expr], column: Expr, inside: Inliner) -> Expr:
         (term,) = where
         group = inside.simplifier(term // size) - first
-        return copy[inside.simplifier(group), column, inside.simplifier(term % size)]
+        place = (*number, inside.simplifier(group), column, inside.simplifier(term % size))
+        return copy[place]
 
     return element
 
