@@ -15,7 +15,7 @@ import torch
 from torch._dynamo.backends.common import aot_autograd
 
 from taskmap.compile.aten import compile_aten
-from taskmap.compile.partition import partition
+from taskmap.compile.backward.partition import partition
 from taskmap.compile.recurrent_layers import keep_layers
 from taskmap.compile.recurrent_tracing import RecurrentTracing
 from taskmap.compile.session import Session, new_session

@@ -45,6 +45,15 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "cache/",
         "completion",
     ),
+    "taskmap.compile": (
+        "constant_memory externs operator_names output_pool random_order recurrent_layers recurrent_tracing "
+        "shared_constants sharing strategies task_store unfuse without_memory",
+        "aliases index_names runtime session",
+        "assemble backward/ cuda_graphs kernels",
+        "driver frozen",
+        "aten",
+        "__init__",
+    ),
     "taskmap.graph": (
         "nodes",
         "build extern reference",

@@ -19,7 +19,7 @@ Reading order:
     cuda_graphs        launches recorded once and replayed as a CUDA graph
     externs            operators that PyTorch or numpy runs
     aten               compiles a graph of ATen operators for AOTAutograd
-    partition          forward and backward, where the program overwrites its inputs
+    backward/          forward and backward graphs of one step, and what passes between them
     recurrent_layers   LSTM, GRU and RNN stay one operator per layer
     recurrent_tracing  Dynamo traces LSTM, GRU and RNN for this backend
     without_memory     calls with fake tensors

@@ -11,11 +11,11 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from taskmap.compile.aliases import hidden_bases, take_aliases, traced_metadata
+from taskmap.compile.backward.saved import report_strides, saved_results, take_strides
 from taskmap.compile.driver import compile_graph
 from taskmap.compile.externs import extern_function
 from taskmap.compile.frozen import on_tensors
 from taskmap.compile.random_order import number_random
-from taskmap.compile.saved import report_strides, saved_results, take_strides
 from taskmap.compile.session import Fallback, Session
 from taskmap.compile.without_memory import unless_without_memory
 from taskmap.graph.importers.torch.fx import read_fx

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch._aot_autograd.utils import make_boxed_func
 
-from taskmap.compile.partition import partition
+from taskmap.compile.backward.partition import partition
 
 Program = Callable[[Tensor, Tensor], Tensor]
 
