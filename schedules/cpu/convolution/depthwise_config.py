@@ -6,7 +6,10 @@ import math
 from dataclasses import dataclass
 
 from taskmap.ir.construct import static_size
+from taskmap.ir.isa.dots import LANE_DOTS
+from taskmap.ir.nodes import Cast, Load
 from taskmap.ir.target import CpuTarget
+from taskmap.ir.types import bf16
 from taskmap.schedules.common.config_text import ConfigText
 from taskmap.schedules.common.convolution_geometry import Convolution
 from taskmap.schedules.common.stack_limit import STACK_BYTES
@@ -20,6 +23,8 @@ _ROWS = 8
 _HEIGHTS = (2, 4, 6, 8, 12)
 _FEWEST_SUMS, _MOST_SUMS = 4, 8
 """Sums that hide the latency of a multiply-add where one starts in each cycle, and where two do."""
+_REGISTERS, _LEAST_LANES = 32, 4
+"""Registers that hold the weights of 3×3 pairs beside sums, and the lanes of the narrowest instruction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +44,52 @@ class DepthwiseConfig:
 _TEXT = ConfigText(DepthwiseConfig, "columns={height:4}, block={rows:6}x{columns:6}, channels={channels:9}")
 read_depthwise = _TEXT.read
 """The configuration with a given text, or None."""
+
+
+@dataclass(frozen=True, slots=True)
+class TapPair:
+    """Two neighbouring rows of a window, as one instruction multiplies them. ``offset``: of the row of output among
+    those computed together. ``row``: the pair of rows of input, from the first one of that output on. ``taps``: of the
+    even and of the odd row of input; None beyond the window."""
+
+    offset: int
+    row: int
+    taps: tuple[int | None, int | None]
+
+    @property
+    def alone(self) -> int | None:
+        """The half of the pair with the only tap, None if there are two."""
+        return None if None not in self.taps else int(self.taps[0] is None)
+
+
+def is_paired(c: Convolution, target: CpuTarget) -> bool:
+    """True if an instruction of ``target`` multiplies the window of ``c`` by pairs of rows: of bf16 in two dimensions,
+    with rows at distances that put a row of output at the same half of a pair in all blocks."""
+    weight = c.w
+    while isinstance(weight, Cast):
+        weight = weight.a
+    narrow = c.x.dtype == bf16 and isinstance(weight, Load) and weight.buffer.dtype == bf16
+    known = narrow and any(entry.targets(target) for entry in LANE_DOTS) and target.vector_registers >= _REGISTERS
+    if not known or len(c.order) != 2 or any(len(phases) != 1 for phases in c.phases) or c.groups % _LEAST_LANES:
+        return False
+    rows = c.phases[1][0]
+    return rows.every == 1 and rows.dilation == 1 and rows.stride in (1, 2) and c.kernel[1] > 1
+
+
+def rows_together(c: Convolution) -> int:
+    """Rows of output that a pair of rows of input begins."""
+    return 2 // c.phases[1][0].stride
+
+
+def tap_pairs(c: Convolution, offset: int) -> list[TapPair]:
+    """The taps of the row of output ``offset`` after one at an even row of input."""
+    taps = c.kernel[1]
+    pairs = range(-(-(taps + offset) // 2))
+    return [TapPair(offset, row, (_tap(2 * row - offset, taps), _tap(2 * row + 1 - offset, taps))) for row in pairs]
+
+
+def _tap(at: int, taps: int) -> int | None:
+    return at if 0 <= at < taps else None
 
 
 def depthwise_validity(config: DepthwiseConfig, c: Convolution, target: CpuTarget) -> str | None:
@@ -71,7 +122,19 @@ def depthwise_default(c: Convolution, target: CpuTarget) -> DepthwiseConfig:
         columns = -(-columns // 2)
     known = static_size(c.steps(1))
     rows = _ROWS if known is None else _rows(c, known, columns, channels, target.cores)
+    if is_paired(c, target):
+        return _paired(c, rows, columns, channels)
     return DepthwiseConfig(_height(c, columns, target), rows, columns, channels)
+
+
+def _paired(c: Convolution, rows: int, columns: int, channels: int) -> DepthwiseConfig:
+    """The same for pairs of rows: blocks are whole pairs, and the sums of their rows share the registers."""
+    together = rows_together(c)
+    known = static_size(c.steps(1)) or _COLUMNS
+    most = _MOST_SUMS // together
+    return DepthwiseConfig(
+        -(-columns // -(-columns // most)), min(known, -(-rows // together) * together), columns, channels
+    )
 
 
 def _chunk(groups: int, lanes: int) -> int:
