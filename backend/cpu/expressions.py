@@ -30,7 +30,14 @@ _C_TYPES = {"bool": "b8", "e4m3": "fa8", "e5m2": "fb8"}
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|", "xor": "^", "tdiv": "/", "tmod": "%"}
 _BOOLEAN = {"and": "&", "or": "|", "xor": "^", "add": "|", "max": "|", "mul": "&", "min": "&"}
 _COMPARE = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
-_TRUTH = {"lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge, "eq": operator.eq, "ne": operator.ne}
+_TRUTH = {
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
+    "eq": operator.eq,
+    "ne": operator.ne,
+}
 _OF_MASKS = {"lt": ">", "le": ">=", "gt": "<", "ge": "<=", "eq": "==", "ne": "!="}
 """True is -1 in a mask, less than false."""
 _HELPERS = {"floordiv": "floor_div", "mod": "remainder"}

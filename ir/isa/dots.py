@@ -4,10 +4,11 @@
     vpdpwssd    the same                                     i16 × i16 → i32
     vpdpbusd    c[j] += the sum of a[i] * b[i, j], i < 4      u8 × i8 → i32
 
-Column j of b fills one 32-bit lane; a fills one, too, and is broadcast to all. In ``LANE_DOTS`` a has a pair for each
-lane: c[j] += a[j, 0] * b[j, 0] + a[j, 1] * b[j, 1]. Templates choose these by themselves. Integer sums wrap. vdpbf16ps adds the
+Column j of b fills one 32-bit lane; a fills one, too, and is broadcast to all. Integer sums wrap. vdpbf16ps adds the
 second product first, each by a fused multiply-add that treats denormal operands as zeros and flushes denormal results
 (``taskmap.ir.interp.dot_products``). Source: "Intel Architecture Instruction Set Extensions Programming Reference".
+
+In ``LANE_DOTS`` a has a pair for each lane: c[j] += a[j, 0] * b[j, 0] + a[j, 1] * b[j, 1].
 """
 
 from __future__ import annotations

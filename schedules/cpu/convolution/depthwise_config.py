@@ -47,7 +47,7 @@ read_depthwise = _TEXT.read
 
 
 @dataclass(frozen=True, slots=True)
-class TapPair:
+class PairedTap:
     """Two neighbouring rows of a window, as one instruction multiplies them. ``offset``: of the row of output among
     those computed together. ``row``: the pair of rows of input, from the first one of that output on. ``taps``: of the
     even and of the odd row of input; None beyond the window."""
@@ -81,11 +81,11 @@ def rows_together(c: Convolution) -> int:
     return 2 // c.phases[1][0].stride
 
 
-def tap_pairs(c: Convolution, offset: int) -> list[TapPair]:
+def tap_pairs(c: Convolution, offset: int) -> list[PairedTap]:
     """The taps of the row of output ``offset`` after one at an even row of input."""
     taps = c.kernel[1]
     pairs = range(-(-(taps + offset) // 2))
-    return [TapPair(offset, row, (_tap(2 * row - offset, taps), _tap(2 * row + 1 - offset, taps))) for row in pairs]
+    return [PairedTap(offset, row, (_tap(2 * row - offset, taps), _tap(2 * row + 1 - offset, taps))) for row in pairs]
 
 
 def _tap(at: int, taps: int) -> int | None:
@@ -101,6 +101,8 @@ def depthwise_validity(config: DepthwiseConfig, c: Convolution, target: CpuTarge
         return f"{config.height} sums, an element and a weight do not fit {target.vector_registers} registers"
     if config.channels > c.groups:
         return f"there are {c.groups} channels, not {config.channels}"
+    if config.channels % _LEAST_LANES and is_paired(c, target):
+        return f"{config.channels} channels are not whole vectors of pairs"
     for name, most, asked in (("rows", c.steps(1), config.rows), ("columns", c.steps(2), config.columns)):
         known = static_size(most)
         if known is not None and asked > known:
@@ -114,27 +116,20 @@ def depthwise_validity(config: DepthwiseConfig, c: Convolution, target: CpuTarge
 def depthwise_default(c: Convolution, target: CpuTarget) -> DepthwiseConfig:
     """The untuned configuration: a narrow chunk of channels over as many rows as an input tile holds, so that few rows
     are copied twice and a tile is in a near cache when its columns are read."""
-    size = element_bytes(c)
-    lanes = target.lanes(size)
-    channels = _chunk(c.groups, lanes)
+    paired = is_paired(c, target)
+    size = bf16.bytes if paired else element_bytes(c)
+    channels = _chunk(c.groups, target.lanes(element_bytes(c)))
     columns = static_size(c.steps(2)) or _COLUMNS
     while columns > _COLUMNS and InputTile(c, 1, columns, channels).size * size > INPUT_TILE_BYTES:
         columns = -(-columns // 2)
     known = static_size(c.steps(1))
-    rows = _ROWS if known is None else _rows(c, known, columns, channels, target.cores)
-    if is_paired(c, target):
-        return _paired(c, rows, columns, channels)
-    return DepthwiseConfig(_height(c, columns, target), rows, columns, channels)
-
-
-def _paired(c: Convolution, rows: int, columns: int, channels: int) -> DepthwiseConfig:
-    """The same for pairs of rows: blocks are whole pairs, and the sums of their rows share the registers."""
+    rows = _ROWS if known is None else _rows(c, known, columns, channels, target.cores, size)
+    if not paired:
+        return DepthwiseConfig(_height(c, columns, target), rows, columns, channels)
     together = rows_together(c)
-    known = static_size(c.steps(1)) or _COLUMNS
     most = _MOST_SUMS // together
-    return DepthwiseConfig(
-        -(-columns // -(-columns // most)), min(known, -(-rows // together) * together), columns, channels
-    )
+    whole = -(-rows // together) * together
+    return DepthwiseConfig(-(-columns // -(-columns // most)), min(known or whole, whole), columns, channels)
 
 
 def _chunk(groups: int, lanes: int) -> int:
@@ -146,9 +141,10 @@ def _chunk(groups: int, lanes: int) -> int:
     return min(groups, -(-groups // (parts * lanes)) * lanes)
 
 
-def _rows(c: Convolution, rows: int, columns: int, channels: int, cores: int) -> int:
-    """Rows of output of an input tile: all in even blocks that fit, one for each core if there are no more tasks."""
-    one, two = (InputTile(c, n, columns, channels).size * element_bytes(c) for n in (1, 2))
+def _rows(c: Convolution, rows: int, columns: int, channels: int, cores: int, size: int) -> int:
+    """Rows of output of an input tile of elements of ``size`` bytes: all in even blocks that fit, one for each core if
+    there are no more tasks."""
+    one, two = (InputTile(c, n, columns, channels).size * size for n in (1, 2))
     most = 1 + max(0, INPUT_TILE_BYTES - one) // max(1, two - one)
     blocks = -(-rows // min(rows, most))
     tasks = (static_size(c.batch) or 1) * -(-c.groups // channels)

@@ -25,7 +25,7 @@ from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.common.loops import vector_loop
 from taskmap.schedules.cpu.convolution.base import OutputBlock
 from taskmap.schedules.cpu.convolution.depthwise import Depthwise, column_tiles
-from taskmap.schedules.cpu.convolution.depthwise_config import TapPair, rows_together, tap_pairs
+from taskmap.schedules.cpu.convolution.depthwise_config import PairedTap, rows_together, tap_pairs
 from taskmap.schedules.cpu.convolution.input_tile import InputTile
 
 _INSTRUCTIONS = {entry.columns: entry for entry in LANE_DOTS}
@@ -59,11 +59,12 @@ class PairedDepthwise(Depthwise):
     def chunk(self, values: Inliner, block: OutputBlock, start: Expr, channels: int, height: int) -> None:
         """All output positions of a block for some channels."""
         c, b = self.conv, self.b
-        taps = [pair for offset in range(rows_together(c)) for pair in tap_pairs(c, offset)]
+        offsets = range(min(rows_together(c), block.rows))
+        taps = [pair for offset in offsets for pair in tap_pairs(c, offset)]
         strip = self.paired_rows(values, block, start, channels)
         weights = self.paired_weights(values, block, start, channels, taps)
         whole = len(taps) * c.kernel[2] <= _HELD
-        passes = [taps] if whole else [tap_pairs(c, offset) for offset in range(rows_together(c))]
+        passes = [taps] if whole else [tap_pairs(c, offset) for offset in offsets]
 
         def of_phase(local: Inliner, phase: tuple[StridePhase, ...], rows: Dim, columns: Dim) -> None:
             first = 0
@@ -125,7 +126,7 @@ class PairedDepthwise(Depthwise):
         return strip
 
     def paired_weights(
-        self, values: Inliner, block: OutputBlock, start: Expr, channels: int, taps: Sequence[TapPair]
+        self, values: Inliner, block: OutputBlock, start: Expr, channels: int, taps: Sequence[PairedTap]
     ) -> Buffer:
         """The weights of each pair of taps and each column of the window, zeros for a missing tap."""
         c, b = self.conv, self.b
@@ -134,13 +135,14 @@ class PairedDepthwise(Depthwise):
         while isinstance(weight, Cast):
             weight = weight.a
         zero = (index(0), index(0), index(0))
+        phase = [only for (only,) in c.phases]
 
         def put(channel: Expr, here: Inliner, *_: object) -> None:
             at = c.axes(block.image, start + channel, zero)
             for number, pair in enumerate(taps):
                 for column in range(c.kernel[2]):
                     for half, tap in enumerate(pair.taps):
-                        place = (index(0), index(tap or 0), index(column))
+                        place = self.kernel_at(phase, (index(0), index(tap or 0), index(column)))
                         got = const(0, bf16) if tap is None else here.expand(weight, {**at, **c.taps(index(0), place)})
                         b.store(copy, (number, column, channel * 2 + half), got)
 
@@ -156,7 +158,7 @@ class PairedDepthwise(Depthwise):
         rows: Dim,
         columns: Dim,
         vector: _Vector,
-        pairs: Sequence[TapPair],
+        pairs: Sequence[PairedTap],
         weights: Sequence[Sequence[Expr]],
         height: int,
     ) -> None:
@@ -184,7 +186,7 @@ class PairedDepthwise(Depthwise):
         at: tuple[Expr, Expr],
         size: int,
         vector: _Vector,
-        pairs: Sequence[TapPair],
+        pairs: Sequence[PairedTap],
         weights: Sequence[Sequence[Expr]],
     ) -> dict[int, Buffer]:
         """The sums of ``size`` columns from ``at`` (pair of rows, column), for each row that they belong to."""
@@ -231,7 +233,7 @@ class PairedDepthwise(Depthwise):
         with b.loop("lane", 2 * vector.lanes, LoopKind.VECTOR) as lane:
             inside = values.nested()
             inside.bind(lane, 2 * vector.lanes)
-            got = strip[(*place, vector.channel * 2 + lane)]
+            got = strip[place[0], place[1], vector.channel * 2 + lane]
             b.store(register, (lane,), got if alone is None else select(eq(lane % 2, alone), got, const(0, bf16)))
         return register
 
