@@ -8,7 +8,7 @@ No header is included, so compile time depends on use alone. The names (V is a v
     tm_load_strided_V(p, step)  tm_store_strided_V(p, step, x)   p[l * step] is lane l
     tm_store_pairs_V(p, a, b)                        a and b interleaved, of 16-bit elements
     tm_transpose_V(to, step, from, bytes)            a square of 16 × 16 words: rows of `from` become columns of `to`
-    tm_store_fours_V(p, a, b, c, d)                  the same of 8-bit elements
+    tm_store_fours_V(p, a, b, c, d)                  the same of four vectors, of 8-bit elements, too
     tm_look_up_V(p, bytes)  tm_vpermi2b_V            p[bytes[l]] in lane l, of the 256 elements of 8 bits at p
     tm_vcvtneps2bf16_V(x)                            f32 rounded to bf16
     tm_gather_D_IxL(p, index)  tm_scatter_D_IxL(p, index, x)   I is i32 or i64

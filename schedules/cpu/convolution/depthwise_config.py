@@ -116,15 +116,15 @@ def depthwise_validity(config: DepthwiseConfig, c: Convolution, target: CpuTarge
 def depthwise_default(c: Convolution, target: CpuTarget) -> DepthwiseConfig:
     """The untuned configuration: a narrow chunk of channels over as many rows as an input tile holds, so that few rows
     are copied twice and a tile is in a near cache when its columns are read."""
-    paired = is_paired(c, target)
-    size = bf16.bytes if paired else element_bytes(c)
-    channels = _chunk(c.groups, target.lanes(element_bytes(c)))
+    size = element_bytes(c)
+    lanes = target.lanes(size)
+    channels = _chunk(c.groups, lanes)
     columns = static_size(c.steps(2)) or _COLUMNS
     while columns > _COLUMNS and InputTile(c, 1, columns, channels).size * size > INPUT_TILE_BYTES:
         columns = -(-columns // 2)
     known = static_size(c.steps(1))
-    rows = _ROWS if known is None else _rows(c, known, columns, channels, target.cores, size)
-    if not paired:
+    rows = _ROWS if known is None else _rows(c, known, columns, channels, target.cores)
+    if not is_paired(c, target):
         return DepthwiseConfig(_height(c, columns, target), rows, columns, channels)
     together = rows_together(c)
     most = _MOST_SUMS // together
@@ -141,10 +141,9 @@ def _chunk(groups: int, lanes: int) -> int:
     return min(groups, -(-groups // (parts * lanes)) * lanes)
 
 
-def _rows(c: Convolution, rows: int, columns: int, channels: int, cores: int, size: int) -> int:
-    """Rows of output of an input tile of elements of ``size`` bytes: all in even blocks that fit, one for each core if
-    there are no more tasks."""
-    one, two = (InputTile(c, n, columns, channels).size * size for n in (1, 2))
+def _rows(c: Convolution, rows: int, columns: int, channels: int, cores: int) -> int:
+    """Rows of output of an input tile: all in even blocks that fit, one for each core if there are no more tasks."""
+    one, two = (InputTile(c, n, columns, channels).size * element_bytes(c) for n in (1, 2))
     most = 1 + max(0, INPUT_TILE_BYTES - one) // max(1, two - one)
     blocks = -(-rows // min(rows, most))
     tasks = (static_size(c.batch) or 1) * -(-c.groups // channels)
