@@ -133,7 +133,7 @@ class Expressions(ExpressionWriter[str]):
         """A vector predicate as a mask of that width."""
         if isinstance(e, ir.Broadcast):
             return self._same_for_all(e, bits)
-        if isinstance(e, ir.Compare) and (truth := _known_truth(e)) is not None:
+        if isinstance(e, ir.Compare) and self._lane_test(e) is None and (truth := _known_truth(e)) is not None:
             return f"(({mask_type(bits, e.lanes)}){{{', '.join('-1' if holds else '0' for holds in truth)}}})"
         have, code = self.mask_bits(e), self.of(e)
         return code if have == bits else f"tm_mask_m{have}x{e.lanes}_to_m{bits}x{e.lanes}({code})"

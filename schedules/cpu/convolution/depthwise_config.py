@@ -23,8 +23,9 @@ _ROWS = 8
 _HEIGHTS = (2, 4, 6, 8, 12)
 _FEWEST_SUMS, _MOST_SUMS = 4, 8
 """Sums that hide the latency of a multiply-add where one starts in each cycle, and where two do."""
-_REGISTERS, _LEAST_LANES = 32, 4
-"""Registers that hold the weights of 3×3 pairs beside sums, and the lanes of the narrowest instruction."""
+_REGISTERS, _LEAST_LANES, _MOST_WEIGHTS = 32, 4, 16
+"""Of pairs of rows: registers that hold the weights of 3×3 beside sums, the lanes of the narrowest instruction, and the
+vectors of weights that stay in registers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,13 @@ def rows_together(c: Convolution) -> int:
     return 2 // c.phases[1][0].stride
 
 
+def rows_at_once(c: Convolution) -> int:
+    """Rows of output whose sums are in registers at once: all that a pair begins, if their weights fit, too."""
+    together = rows_together(c)
+    weights = sum(len(tap_pairs(c, offset)) for offset in range(together)) * c.kernel[2]
+    return together if weights <= _MOST_WEIGHTS else 1
+
+
 def tap_pairs(c: Convolution, offset: int) -> list[PairedTap]:
     """The taps of the row of output ``offset`` after one at an even row of input."""
     taps = c.kernel[1]
@@ -127,7 +135,7 @@ def depthwise_default(c: Convolution, target: CpuTarget) -> DepthwiseConfig:
     if not is_paired(c, target):
         return DepthwiseConfig(_height(c, columns, target), rows, columns, channels)
     together = rows_together(c)
-    most = _MOST_SUMS // together
+    most = _MOST_SUMS // rows_at_once(c)
     whole = -(-rows // together) * together
     return DepthwiseConfig(-(-columns // -(-columns // most)), min(known or whole, whole), columns, channels)
 

@@ -25,12 +25,10 @@ from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.common.loops import vector_loop
 from taskmap.schedules.cpu.convolution.base import OutputBlock
 from taskmap.schedules.cpu.convolution.depthwise import Depthwise, column_tiles
-from taskmap.schedules.cpu.convolution.depthwise_config import PairedTap, rows_together, tap_pairs
+from taskmap.schedules.cpu.convolution.depthwise_config import PairedTap, rows_at_once, rows_together, tap_pairs
 from taskmap.schedules.cpu.convolution.input_tile import InputTile
 
 _INSTRUCTIONS = {entry.columns: entry for entry in LANE_DOTS}
-_HELD = 16
-"""Vectors of weights that stay in registers, beside sums and elements."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +61,8 @@ class PairedDepthwise(Depthwise):
         taps = [pair for offset in offsets for pair in tap_pairs(c, offset)]
         strip = self.paired_rows(values, block, start, channels)
         weights = self.paired_weights(values, block, start, channels, taps)
-        whole = len(taps) * c.kernel[2] <= _HELD
-        passes = [taps] if whole else [tap_pairs(c, offset) for offset in offsets]
+        alone = len(offsets) > rows_at_once(c)
+        passes = [tap_pairs(c, offset) for offset in offsets] if alone else [taps]
 
         def of_phase(local: Inliner, phase: tuple[StridePhase, ...], rows: Dim, columns: Dim) -> None:
             first = 0

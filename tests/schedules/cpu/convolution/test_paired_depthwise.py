@@ -83,7 +83,7 @@ def random_case(seed: int, sizes: Sequence[int]) -> Case:
 
 
 @needs_bf16
-@pytest.mark.parametrize("seed", range(14))
+@pytest.mark.parametrize("seed", range(9))
 def test_random_convolutions_on_the_machine(seed: int) -> None:
     case = random_case(seed, (5, 6, 7, 12, 19))
     kernel = schedule(case.task, TARGET)
@@ -92,7 +92,7 @@ def test_random_convolutions_on_the_machine(seed: int) -> None:
     compare_outputs(case, [got], LOOSE)
 
 
-@pytest.mark.parametrize("seed", range(100, 105))
+@pytest.mark.parametrize("seed", range(100, 104))
 def test_random_convolutions_in_the_interpreter(seed: int) -> None:
     """Before lowering and after it, without accesses out of bounds, races, or reads of what was not written."""
     case = random_case(seed, (5, 6))
@@ -106,7 +106,7 @@ def test_random_convolutions_in_the_interpreter(seed: int) -> None:
 
 @needs_bf16
 @pytest.mark.parametrize("stride", [1, 2])
-@pytest.mark.parametrize(("rows", "columns", "channels"), [(1, 4, 16), (3, 9, 16), (4, 9, 36), (5, 2, 32), (9, 9, 4)])
+@pytest.mark.parametrize(("rows", "columns", "channels"), [(1, 4, 16), (3, 9, 36), (5, 2, 32), (9, 9, 4)])
 def test_blocks_of_rows_columns_and_channels(stride: int, rows: int, columns: int, channels: int) -> None:
     """Odd numbers of rows end within a pair."""
     x = tensor(2, 36, 9 * stride, 9 * stride, dtype=bf16)
