@@ -11,6 +11,7 @@ lane 0 or -1; a scalar predicate is an int, 0 or 1.
 from __future__ import annotations
 
 import math
+import operator
 import re
 import struct
 from dataclasses import dataclass, field
@@ -29,6 +30,14 @@ _C_TYPES = {"bool": "b8", "e4m3": "fa8", "e5m2": "fb8"}
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|", "xor": "^", "tdiv": "/", "tmod": "%"}
 _BOOLEAN = {"and": "&", "or": "|", "xor": "^", "add": "|", "max": "|", "mul": "&", "min": "&"}
 _COMPARE = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
+_TRUTH = {
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
+    "eq": operator.eq,
+    "ne": operator.ne,
+}
 _OF_MASKS = {"lt": ">", "le": ">=", "gt": "<", "ge": "<=", "eq": "==", "ne": "!="}
 """True is -1 in a mask, less than false."""
 _HELPERS = {"floordiv": "floor_div", "mod": "remainder"}
@@ -124,6 +133,8 @@ class Expressions(ExpressionWriter[str]):
         """A vector predicate as a mask of that width."""
         if isinstance(e, ir.Broadcast):
             return self._same_for_all(e, bits)
+        if isinstance(e, ir.Compare) and self._lane_test(e) is None and (truth := _known_truth(e)) is not None:
+            return f"(({mask_type(bits, e.lanes)}){{{', '.join('-1' if holds else '0' for holds in truth)}}})"
         have, code = self.mask_bits(e), self.of(e)
         return code if have == bits else f"tm_mask_m{have}x{e.lanes}_to_m{bits}x{e.lanes}({code})"
 
@@ -416,6 +427,14 @@ def _of_pairs(where: ir.Expr) -> ir.Expr | None:
         return None
     pairs = [lane // 2 for lane in range(where.lanes)]
     return where.a.a if _known_lanes(where.b) == pairs else None
+
+
+def _known_truth(e: ir.Compare) -> list[bool] | None:
+    """The lanes of a comparison of such vectors; compilers do not see through the conversions of its mask."""
+    a, b = _known_lanes(e.a), _known_lanes(e.b)
+    if a is None or b is None:
+        return None
+    return [_TRUTH[e.op](x, y) for x, y in zip(a, b, strict=True)]
 
 
 def literal(e: ir.Const) -> str:

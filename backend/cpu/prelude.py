@@ -9,7 +9,7 @@ No header is included, so compile time depends on use alone. The names (V is a v
     tm_load_twice_V(p)                               p[l / 2] is lane l
     tm_store_pairs_V(p, a, b)                        a and b interleaved, of 16-bit elements
     tm_transpose_V(to, step, from, bytes)            a square of 16 × 16 words: rows of `from` become columns of `to`
-    tm_store_fours_V(p, a, b, c, d)                  the same of 8-bit elements
+    tm_store_fours_V(p, a, b, c, d)                  the same of four vectors, of 8-bit elements, too
     tm_look_up_V(p, bytes)  tm_vpermi2b_V            p[bytes[l]] in lane l, of the 256 elements of 8 bits at p
     tm_vcvtneps2bf16_V(x)                            f32 rounded to bf16
     tm_gather_D_IxL(p, index)  tm_scatter_D_IxL(p, index, x)   I is i32 or i64
@@ -23,7 +23,7 @@ No header is included, so compile time depends on use alone. The names (V is a v
     tm_nearest_f32xL_to_i32xL(x)  tm_clamped_i32xL_to_i8xL(x)   casts after rounding, and after limits (also u8)
     tm_code_i16xL_to_bf16xL(x)                       the cast of x & 15, see math/codes
     tm_hsum_V(x)  tm_hprod_V  tm_hmax_V  tm_hmin_V   one element
-    tm_vdpbf16ps_V(c, a, b)  tm_vpdpbusd_V  tm_vpdpwssd_V  tm_vex_...   dot products of neighbours, see math/dot
+    tm_vdpbf16ps_V(c, a, b)  tm_vpdpbusd_V  tm_vpdpwssd_V  tm_vex_...  tm_lanes_...   dot products, see math/dot
     tm_tile_...  tm_tdp...                           tile registers, see math/amx
     tm_<function>_V(x) or (x, y)                     the functions of vector_math.FUNCTIONS
     tm_parallel_1(loop, data, n)                     loop(data, first, end) for ranges from 0 to n, on any thread

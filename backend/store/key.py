@@ -28,6 +28,7 @@ _FLOAT_OF_A_SIZE = ("tm_cast_i64x1_to_f64x1(", "((double)")
 """The first steps of a size that is computed in floating point."""
 _INSTRUCTIONS = {
     "vdpbf16ps": "avx512_bf16",
+    "lanes_vdpbf16ps": "avx512_bf16",
     "vpdpbusd": "avx512_vnni",
     "vpdpwssd": "avx512_vnni",
     "vex_vpdpbusd": "avx_vnni",

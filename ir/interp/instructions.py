@@ -59,7 +59,7 @@ def execute(instruction: Instruction, *operands: Any) -> Any:
 
     Registers of a tile are arrays (workers, slots); operands without an owner are whole matrices. By spec:
 
-        MatMul        (c, a, b) -> the new registers of c
+        MatMul, LaneDot   (c, a, b) -> the new registers of c
         Move, CachedMove   (elements) -> the same
         MatrixMove    load: (rows of memory) -> registers; store: (registers) -> rows
         FragmentMove  the same, for a matrix
@@ -85,6 +85,12 @@ def _matmul(instruction: Instruction, c: Array, a: Array, b: Array) -> Array:
     tiles = [x if owner is None else collect(x, owner) for x, owner in zip((c, a, b), owners, strict=True)]
     result = product_of(instruction, tiles[0], tiles[1], tiles[2])
     return result if instruction.owner_c is None else distribute(result, instruction.owner_c)
+
+
+def _lane_dot(instruction: Instruction, c: Array, a: Array, b: Array) -> Array:
+    spec = cast_spec(instruction, specs.LaneDotSpec)
+    shape = (*c.shape[:-1], spec.n, spec.k)
+    return dot_bf16(c, a.reshape(shape), b.reshape(shape))
 
 
 def product_of(instruction: Instruction, c: Array, a: Array, b: Array) -> Array:
@@ -133,6 +139,7 @@ def cast_spec(instruction: Instruction, kind: type[S]) -> S:
 
 _MEANINGS: dict[type[specs.Spec], Callable[..., Any]] = {
     specs.MatMulSpec: _matmul,
+    specs.LaneDotSpec: _lane_dot,
     specs.MoveSpec: _same,
     specs.CachedMoveSpec: _same,
     specs.MatrixMoveSpec: _held,

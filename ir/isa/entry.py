@@ -11,7 +11,7 @@ from typing import Any
 from taskmap.ir.algebra.mapping import TaskMapping
 from taskmap.ir.errors import InputError
 from taskmap.ir.features import FEATURES, ISA_FEATURES, in_order
-from taskmap.ir.isa.specs import FragmentMoveSpec, MatMulSpec, MoveSpec, Spec
+from taskmap.ir.isa.specs import FragmentMoveSpec, LaneDotSpec, MatMulSpec, MoveSpec, Spec
 from taskmap.ir.target import CpuTarget, Target
 from taskmap.ir.types import DType
 
@@ -139,7 +139,7 @@ class Instruction:
     """One entry of the table, equal only to itself.
 
     spec: the operation. workers: the number of workers that execute it together. owner_c, owner_a, owner_b: for each
-    operand of a MatMul, the worker and slot of every element; of a move, owner_c is the owner of the data in registers
+    operand of a product, the worker and slot of every element; of a move, owner_c is the owner of the data in registers
     and owner_a that of the addresses; None for operands in memory, and for instructions without tiles. targets: those
     that have it. alignment: of the address of an operand in memory, in bytes.
 
@@ -181,18 +181,20 @@ class Instruction:
         spec = self.spec
         if isinstance(spec, MatMulSpec):
             return spec.m * spec.n * spec.k
+        if isinstance(spec, LaneDotSpec):
+            return spec.n * spec.k
         return spec.n if isinstance(spec, MoveSpec) else 0
 
     @property
     def columns(self) -> int:
-        """The n of a MatMul or a Move, the number of neighbours it processes; 0 for other instructions."""
-        return self.spec.n if isinstance(self.spec, MatMulSpec | MoveSpec) else 0
+        """The n of a product or a Move, the number of neighbours it processes; 0 for other instructions."""
+        return self.spec.n if isinstance(self.spec, MatMulSpec | LaneDotSpec | MoveSpec) else 0
 
     @property
     def operands(self) -> tuple[tuple[DType, TaskMapping], ...]:
         """Element type and owner of those operands that are in registers: of c, a and b, or of the data moved."""
         spec = self.spec
-        if isinstance(spec, MatMulSpec):
+        if isinstance(spec, MatMulSpec | LaneDotSpec):
             held = ((spec.c, self.owner_c), (spec.a, self.owner_a), (spec.b, self.owner_b))
         elif isinstance(spec, MoveSpec | FragmentMoveSpec):
             held = ((spec.dtype, self.owner_c), (spec.dtype, None), (spec.dtype, None))

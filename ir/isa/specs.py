@@ -1,6 +1,6 @@
 """Specs: the operation of one instruction, independent of its notation and of the placement of its operands.
 
-    values        MatMulSpec ConvertSpec ApproximationSpec ShuffleSpec VoteSpec WarpReduceSpec AtomicSpec
+    values        MatMulSpec LaneDotSpec ConvertSpec ApproximationSpec ShuffleSpec VoteSpec WarpReduceSpec AtomicSpec
     data          MoveSpec CachedMoveSpec MatrixMoveSpec FragmentMoveSpec TileMoveSpec TileZeroSpec AsyncCopySpec
                   BulkCopySpec TensorMoveSpec PrefetchSpec
     order         BarrierSpec MbarrierSpec FenceSpec GroupSpec GridSpec
@@ -30,6 +30,21 @@ class MatMulSpec:
 
     def __str__(self) -> str:
         return f"matmul {self.m}×{self.n}×{self.k}, {self.a} × {self.b} → {self.c}"
+
+
+@dataclass(frozen=True, slots=True)
+class LaneDotSpec:
+    """c[j] += sum over k of a[j, k] * b[j, k] for the n lanes of a vector, with elements of these types: a product of
+    two vectors, where that of a matrix has one element of a for all lanes."""
+
+    n: int
+    k: int
+    a: DType
+    b: DType
+    c: DType
+
+    def __str__(self) -> str:
+        return f"dot products of {self.k} in each of {self.n} lanes, {self.a} × {self.b} → {self.c}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,6 +417,7 @@ class MicroKernelSpec:
 
 Spec = (
     MatMulSpec
+    | LaneDotSpec
     | MoveSpec
     | ConvertSpec
     | ApproximationSpec

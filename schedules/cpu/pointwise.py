@@ -241,12 +241,15 @@ def _reduction_steps(task: Task, axes: Sequence[Var], walk: MemoryStep) -> list[
 
 
 def _stored_together(domain: Buffer, runs: Sequence[Sequence[int]], extents: Sequence[Dim]) -> int:
-    """2 or 4 if neighbours in the output are pairs of 16-bit elements, or fours of 8 bits, and vectors run along the
-    axis that counts these: these elements are then computed together, and stored as interleaved vectors. Else 1."""
-    together = {16: 2, 8: 4}.get(domain.dtype.bits, 1)
-    if together == 1 or domain.dtype.is_bool or domain.layout is not None or len(runs) <= 2:
+    """2 or 4 if neighbours in the output are pairs or fours of 16-bit elements, or fours of 8 bits, and vectors run
+    along the axis that counts these: these elements are then computed together, and stored as interleaved vectors. Else
+    1."""
+    if domain.dtype.is_bool or domain.layout is not None or len(runs) <= 2:
         return 1
-    if len(runs[-2]) != 1 or len(runs[-1]) != 1 or static_size(extents[-2]) != together:
+    if len(runs[-2]) != 1 or len(runs[-1]) != 1:
+        return 1
+    together = static_size(extents[-2]) or 1
+    if together not in {16: (2, 4), 8: (4,)}.get(domain.dtype.bits, ()):
         return 1
     steps = strides_of(domain)
     return together if [static_size(steps[axis]) for (axis,) in runs[:-3:-1]] == [together, 1] else 1

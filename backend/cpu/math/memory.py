@@ -121,8 +121,12 @@ def _zip(a: str, b: str, lanes: int, places: Iterable[int] | None = None) -> str
 
 
 def store_fours(v: Vector, vector_bytes: int) -> str | None:
-    """`tm_store_fours_V(p, a, b, c, d)`: a[0], b[0], c[0], d[0], a[1], ... at p, for elements of 8 bits: pairs of
-    pairs."""
+    """`tm_store_fours_V(p, a, b, c, d)`: a[0], b[0], c[0], d[0], a[1], ... at p: of elements of 8 bits, pairs of pairs;
+    of 16 bits, lanes of 64 bits."""
+    if v.bits == 16 and 1 < v.lanes <= 16:
+        part = min(v.lanes, max(2, vector_bytes // 8))
+        stores = [_wide_four(v, first, part) for first in range(0, v.lanes, part)]
+        return v.render(_STORE_FOURS, zipped="\n".join(stores))
     if v.bits != 8 or not 1 < v.lanes <= 16:
         return None
     part = min(v.lanes, 8)
@@ -132,6 +136,17 @@ def store_fours(v: Vector, vector_bytes: int) -> str | None:
         left, right = (f"({pairs}){_zip(a, b, v.lanes, range(first, first + part))}" for a, b in ("ab", "cd"))
         lines.append(f"  tm_store_pairs_{pairs}((u16 *)p + {2 * first}, {left}, {right});")
     return v.render(_STORE_FOURS, zipped="\n".join(lines))
+
+
+def _wide_four(v: Vector, first: int, lanes: int) -> str:
+    """The store of ``lanes`` of the lanes of four vectors from ``first`` on, each four as one integer of 64 bits."""
+    places = ", ".join(map(str, range(first, first + lanes)))
+    parts = []
+    for place, x in enumerate("abcd"):
+        whole = f"({v.of('u16').name}){x}"
+        narrow = whole if lanes == v.lanes else f"__builtin_shufflevector({whole}, {whole}, {places})"
+        parts.append(f"__builtin_convertvector({narrow}, u64x{lanes}) << {16 * place}")
+    return f"  tm_store_u64x{lanes}((u64 *)(p + {4 * first}), {' | '.join(parts)});"
 
 
 def store(v: Vector, vector_bytes: int) -> str:

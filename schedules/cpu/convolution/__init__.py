@@ -5,6 +5,7 @@
     template           dense convolution
     dot_tile           the microkernel for few output channels: vectors along the sum
     depthwise          depthwise convolution
+    paired_depthwise   of bf16: pairs of rows, multiplied by one instruction
     expansion          the image of a depthwise convolution, computed by a product in its kernel
     expansion_choice   one kernel for both or two
     expansion_config   configurations of one kernel for both

@@ -18,7 +18,7 @@ from taskmap.ir.nodes import Dim
 from taskmap.ir.target import CpuTarget
 from taskmap.schedules.common.convolution_geometry import Convolution, StridePhase, is_planar, positions
 from taskmap.schedules.cpu.convolution.config import ConvolutionConfig, by_dots, depth, edge_columns, element_bytes
-from taskmap.schedules.cpu.convolution.depthwise_config import DepthwiseConfig
+from taskmap.schedules.cpu.convolution.depthwise_config import DepthwiseConfig, is_paired, tap_pairs
 from taskmap.schedules.cpu.convolution.input_tile import InputTile
 from taskmap.schedules.cpu.matmul.config import registers
 from taskmap.schedules.cpu.support.balance import blocks
@@ -211,5 +211,6 @@ def window_cycles(c: Convolution, target: CpuTarget, rows: int, columns: int, ch
     ``channels`` channels."""
     vectors = sum(count for count, _ in column_groups(channels, target.lanes(element_bytes(c))))
     outputs = vectors * rows * columns
-    work = sum(math.prod(p.taps for p in phase) * outputs + outputs * _OUTPUT for phase in _all_phases(c))
+    paired = len(tap_pairs(c, 0)) * c.kernel[2] if is_paired(c, target) else None
+    work = sum((paired or math.prod(p.taps for p in phase)) * outputs + outputs * _OUTPUT for phase in _all_phases(c))
     return work + vectors * _CHANNELS + _DEPTHWISE_TASK

@@ -54,8 +54,12 @@ class Depthwise(ConvolutionBase):
                     self.chunk(inside.nested(), block, part * channels, channels, height)
                 with b.otherwise():
                     self.chunk(inside.nested(), block, index(whole * channels), rest, height)
-        made = "" if self.expansion is None else f", expands={self.expansion.terms}"
-        return self.finished(f"cpu.depthwise(columns={height}, block={rows}x{columns}, channels={channels}{made})")
+        return self.finished(f"cpu.depthwise(columns={height}, block={rows}x{columns}, channels={channels}{self.form})")
+
+    @property
+    def form(self) -> str:
+        """The part of the kernel's note that names the form, if it is not the plain one."""
+        return "" if self.expansion is None else f", expands={self.expansion.terms}"
 
     def chunk(self, values: Inliner, block: OutputBlock, start: Expr, channels: int, height: int) -> None:
         """All output positions of a block for some channels."""
@@ -98,7 +102,7 @@ class Depthwise(ConvolutionBase):
         ]
         with b.loop("row", index(rows)) as y:
             values.bind(y, rows)
-            for begin, many, size in _tiles(columns, height):
+            for begin, many, size in column_tiles(columns, height):
                 with b.loop("tile", index(many)) as t:
                     inside = values.nested()
                     inside.bind(t, many)
@@ -117,7 +121,7 @@ class Depthwise(ConvolutionBase):
                         finish.element(inside.nested(), acc[i], c.axes(block.image, start + channel, place))
 
 
-def _tiles(count: Dim, height: int) -> list[tuple[Dim, Dim, int]]:
+def column_tiles(count: Dim, height: int) -> list[tuple[Dim, Dim, int]]:
     """(first, tiles, size) of tiles that cover ``count`` columns; sizes halve if the count is symbolic."""
     if isinstance(count, int):
         return list(positions(count, height))

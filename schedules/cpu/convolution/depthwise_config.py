@@ -6,7 +6,10 @@ import math
 from dataclasses import dataclass
 
 from taskmap.ir.construct import static_size
+from taskmap.ir.isa.dots import LANE_DOTS
+from taskmap.ir.nodes import Cast, Load
 from taskmap.ir.target import CpuTarget
+from taskmap.ir.types import bf16
 from taskmap.schedules.common.config_text import ConfigText
 from taskmap.schedules.common.convolution_geometry import Convolution
 from taskmap.schedules.common.stack_limit import STACK_BYTES
@@ -20,6 +23,9 @@ _ROWS = 8
 _HEIGHTS = (2, 4, 6, 8, 12)
 _FEWEST_SUMS, _MOST_SUMS = 4, 8
 """Sums that hide the latency of a multiply-add where one starts in each cycle, and where two do."""
+_REGISTERS, _LEAST_LANES, _MOST_WEIGHTS = 32, 4, 16
+"""Of pairs of rows: registers that hold the weights of 3×3 beside sums, the lanes of the narrowest instruction, and the
+vectors of weights that stay in registers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +47,59 @@ read_depthwise = _TEXT.read
 """The configuration with a given text, or None."""
 
 
+@dataclass(frozen=True, slots=True)
+class PairedTap:
+    """Two neighbouring rows of a window, as one instruction multiplies them. ``offset``: of the row of output among
+    those computed together. ``row``: the pair of rows of input, from the first one of that output on. ``taps``: of the
+    even and of the odd row of input; None beyond the window."""
+
+    offset: int
+    row: int
+    taps: tuple[int | None, int | None]
+
+    @property
+    def alone(self) -> int | None:
+        """The half of the pair with the only tap, None if there are two."""
+        return None if None not in self.taps else int(self.taps[0] is None)
+
+
+def is_paired(c: Convolution, target: CpuTarget) -> bool:
+    """True if an instruction of ``target`` multiplies the window of ``c`` by pairs of rows: of bf16 in two dimensions,
+    with rows at distances that put a row of output at the same half of a pair in all blocks."""
+    weight = c.w
+    while isinstance(weight, Cast):
+        weight = weight.a
+    narrow = c.x.dtype == bf16 and isinstance(weight, Load) and weight.buffer.dtype == bf16
+    known = narrow and any(entry.targets(target) for entry in LANE_DOTS) and target.vector_registers >= _REGISTERS
+    if not known or len(c.order) != 2 or any(len(phases) != 1 for phases in c.phases) or c.groups % _LEAST_LANES:
+        return False
+    rows = c.phases[1][0]
+    return rows.every == 1 and rows.dilation == 1 and rows.stride in (1, 2) and c.kernel[1] > 1
+
+
+def rows_together(c: Convolution) -> int:
+    """Rows of output that a pair of rows of input begins."""
+    return 2 // c.phases[1][0].stride
+
+
+def rows_at_once(c: Convolution) -> int:
+    """Rows of output whose sums are in registers at once: all that a pair begins, if their weights fit, too."""
+    together = rows_together(c)
+    weights = sum(len(tap_pairs(c, offset)) for offset in range(together)) * c.kernel[2]
+    return together if weights <= _MOST_WEIGHTS else 1
+
+
+def tap_pairs(c: Convolution, offset: int) -> list[PairedTap]:
+    """The taps of the row of output ``offset`` after one at an even row of input."""
+    taps = c.kernel[1]
+    pairs = range(-(-(taps + offset) // 2))
+    return [PairedTap(offset, row, (_tap(2 * row - offset, taps), _tap(2 * row + 1 - offset, taps))) for row in pairs]
+
+
+def _tap(at: int, taps: int) -> int | None:
+    return at if 0 <= at < taps else None
+
+
 def depthwise_validity(config: DepthwiseConfig, c: Convolution, target: CpuTarget) -> str | None:
     """The reason why ``config`` cannot compute ``c`` on ``target``, or None if it can."""
     if min(config.height, config.rows, config.columns, config.channels) < 1:
@@ -50,6 +109,8 @@ def depthwise_validity(config: DepthwiseConfig, c: Convolution, target: CpuTarge
         return f"{config.height} sums, an element and a weight do not fit {target.vector_registers} registers"
     if config.channels > c.groups:
         return f"there are {c.groups} channels, not {config.channels}"
+    if config.channels % _LEAST_LANES and is_paired(c, target):
+        return f"{config.channels} channels are not whole vectors of pairs"
     for name, most, asked in (("rows", c.steps(1), config.rows), ("columns", c.steps(2), config.columns)):
         known = static_size(most)
         if known is not None and asked > known:
@@ -71,7 +132,12 @@ def depthwise_default(c: Convolution, target: CpuTarget) -> DepthwiseConfig:
         columns = -(-columns // 2)
     known = static_size(c.steps(1))
     rows = _ROWS if known is None else _rows(c, known, columns, channels, target.cores)
-    return DepthwiseConfig(_height(c, columns, target), rows, columns, channels)
+    if not is_paired(c, target):
+        return DepthwiseConfig(_height(c, columns, target), rows, columns, channels)
+    together = rows_together(c)
+    most = _MOST_SUMS // rows_at_once(c)
+    whole = -(-rows // together) * together
+    return DepthwiseConfig(-(-columns // -(-columns // most)), min(known or whole, whole), columns, channels)
 
 
 def _chunk(groups: int, lanes: int) -> int:

@@ -102,7 +102,7 @@ class InputTile:
         inner = (self.channels, self.width) if self.planar else (self.width, self.channels)
         buffer = b.allocate("strip", dtype, (self.planes, self.height, *inner))
         zero = const(0, dtype)
-        start, left, right = self._inside(b, values, first[2])
+        start, left, right = self.inside(b, values, first[2])
         with b.grid(["plane", "strip_row"], [self.planes, self.height]) as (p, r):
             values.bind(p, self.planes)
             values.bind(r, self.height)
@@ -144,7 +144,7 @@ class InputTile:
                 copy(0, self.width, False)
         return buffer
 
-    def _inside(self, b: Builder, values: Inliner, first: Expr) -> tuple[Expr, Dim, Dim]:
+    def inside(self, b: Builder, values: Inliner, first: Expr) -> tuple[Expr, Dim, Dim]:
         """The image column of the tile's first column, and the range (from, to) of the tile's columns that lie in the
         image."""
         c, width = self.conv, self.width

@@ -44,11 +44,17 @@ from taskmap.schedules.cpu.convolution.config import (
     validity,
 )
 from taskmap.schedules.cpu.convolution.depthwise import Depthwise
-from taskmap.schedules.cpu.convolution.depthwise_config import DepthwiseConfig, depthwise_default, depthwise_validity
+from taskmap.schedules.cpu.convolution.depthwise_config import (
+    DepthwiseConfig,
+    depthwise_default,
+    depthwise_validity,
+    is_paired,
+)
 from taskmap.schedules.cpu.convolution.dot_tile import emit_dots
 from taskmap.schedules.cpu.convolution.expansion import Expansion, find_expansion
 from taskmap.schedules.cpu.convolution.expansion_config import expanded_default, expanded_validity
 from taskmap.schedules.cpu.convolution.input_tile import InputTile
+from taskmap.schedules.cpu.convolution.paired_depthwise import PairedDepthwise
 from taskmap.schedules.cpu.matmul.ahead import Ahead, NextPanel, stored_weights
 from taskmap.schedules.cpu.matmul.microkernel import Tile, chain_of, emit_tile
 
@@ -78,12 +84,17 @@ def _depthwise(task: Task, conv: Convolution, target: CpuTarget, config: Config 
     if expansion is not None:
         return _expanding(task, conv, target, config, expansion)
     if config is None:
-        return Depthwise(task, conv, target, config=depthwise_default(conv, target))
+        return _alone(task, conv, target, depthwise_default(conv, target))
     if not isinstance(config, DepthwiseConfig):
         raise _unfit(task, config, "this configuration is not for a depthwise convolution")
     if reason := depthwise_validity(config, conv, target):
         raise _unfit(task, config, reason)
-    return Depthwise(task, conv, target, config=config)
+    return _alone(task, conv, target, config)
+
+
+def _alone(task: Task, conv: Convolution, target: CpuTarget, config: DepthwiseConfig) -> Depthwise:
+    form = PairedDepthwise if is_paired(conv, target) else Depthwise
+    return form(task, conv, target, config=config)
 
 
 def _expanding(

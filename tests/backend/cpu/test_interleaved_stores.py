@@ -8,6 +8,7 @@ import pytest
 from taskmap.backend.counters import Counters
 from taskmap.backend.cpu.codegen import generate
 from taskmap.backend.cpu.compile import compile_kernels
+from taskmap.backend.cpu.host import detect_host
 from taskmap.backend.cpu.toolchain import find_toolchain
 from taskmap.backend.store.objects import KernelStore
 from taskmap.graph.ops.rearrange import constant_pad
@@ -16,7 +17,7 @@ from taskmap.ir.construct import ramp
 from taskmap.ir.lower.pipeline import lower
 from taskmap.ir.nodes import Buffer, Kernel
 from taskmap.ir.target import cpu_target
-from taskmap.ir.types import DType, bf16, f32, i8, i16, u8
+from taskmap.ir.types import DType, bf16, f16, f32, i8, i16, u8
 from taskmap.schedules import schedule
 from tests.schedules.graph_tasks import channels_last, fused, tensor
 from tests.schedules.running import Array, call_kernel
@@ -37,9 +38,10 @@ def zipped(dtype: DType, lanes: int = 8, second: int = 1, *, reads: bool = False
     return Kernel("zip", (a, b, y), (y,), (), out.body())
 
 
-def run(kernel: Kernel, arrays: list[Array]) -> tuple[str, Array]:
-    source = generate(lower(kernel, target=TARGET), TARGET.vector_bytes)
-    loaded = compile_kernels([source], find_toolchain(isa="generic"), KernelStore(), Counters())
+def run(kernel: Kernel, arrays: list[Array], isa: str = "generic") -> tuple[str, Array]:
+    target = cpu_target(isa, 1)
+    source = generate(lower(kernel, target=target), target.vector_bytes)
+    loaded = compile_kernels([source], find_toolchain(isa=target.isa), KernelStore(), Counters())
     (got,) = call_kernel(kernel, source, loaded[source.symbol], arrays, {})
     return source.text, got
 
@@ -74,6 +76,29 @@ def test_four_vectors_of_bytes_fill_memory(dtype: DType, lanes: int) -> None:
     np.testing.assert_array_equal(got, np.stack(arrays, -1).ravel())
 
 
+@pytest.mark.parametrize("dtype", [bf16, i16, f16])
+@pytest.mark.parametrize("isa", ["generic", *(isa for isa in ("avx2", "avx512") if detect_host().supports(isa))])
+@pytest.mark.parametrize("lanes", [2, 4, 8, 16])
+def test_four_vectors_of_halves_fill_memory(dtype: DType, isa: str, lanes: int) -> None:
+    sources, y = [Buffer(x, dtype, (lanes,)) for x in "abcd"], Buffer("y", dtype, (4 * lanes,))
+    out = Builder()
+    for place, x in enumerate(sources):
+        out.store(y, (ramp(place, 4, lanes),), x[ramp(0, 1, lanes)])
+    numbers = np.random.default_rng().integers(-250, 250, (4, lanes))
+    arrays = list(numbers.astype({bf16: np.float32, i16: np.int16, f16: np.float16}[dtype]))
+    text, got = run(Kernel("zip", (*sources, y), (y,), (), out.body()), arrays, isa)
+    assert text.count("tm_store_fours_") == 1
+    np.testing.assert_array_equal(got, np.stack(arrays, -1).ravel())
+
+
+def test_pairs_and_fours_are_not_mixed() -> None:
+    x, y = Buffer("x", bf16, (8,)), Buffer("y", bf16, (32,))
+    out = Builder()
+    for place, stride in ((0, 4), (1, 2)):
+        out.store(y, (ramp(place, stride, 8),), x[ramp(0, 1, 8)])
+    assert "tm_store_strided_" in generate(lower(Kernel("zip", (x, y), (y,), (), out.body()), target=TARGET), 16).text
+
+
 def test_three_vectors_of_bytes_are_stored_apart() -> None:
     """Memory between them is not touched."""
     x, y = Buffer("x", i8, (8,)), Buffer("y", i8, (32,))
@@ -91,12 +116,13 @@ def test_others_are_stored_apart(dtype: DType, second: int) -> None:
 
 @pytest.mark.parametrize("isa", ["avx512", "avx2"])
 @pytest.mark.parametrize("channels", [4, 3])
-def test_the_channels_of_an_image_are_stored_together(isa: str, channels: int) -> None:
-    """Planes of bytes that become the channels of pixels: one store for the four of each vector of columns."""
-    planes = tensor(1, channels, 5, 40, dtype=u8)
+@pytest.mark.parametrize("dtype", [u8, bf16])
+def test_the_channels_of_an_image_are_stored_together(isa: str, channels: int, dtype: DType) -> None:
+    """Planes that become the channels of pixels: one store for the four of each vector of columns."""
+    planes = tensor(1, channels, 5, 40, dtype=dtype)
     pixels = constant_pad(planes, [1, 1, 1, 1, 0, 4 - channels], 7)
     task = fused([pixels], None, {pixels: channels_last(1, 4, 7, 42)})
     target = cpu_target(isa, 1)
     text = generate(lower(schedule(task, target), target=target), target.vector_bytes).text
-    assert "tm_store_fours_u8" in text
+    assert f"tm_store_fours_{dtype}" in text
     assert "tm_store_strided" not in text
