@@ -11,7 +11,6 @@ lane 0 or -1; a scalar predicate is an int, 0 or 1.
 from __future__ import annotations
 
 import math
-import operator
 import re
 import struct
 from dataclasses import dataclass, field
@@ -21,7 +20,7 @@ from taskmap.backend.c_expressions import LEAST_I64, ExpressionWriter
 from taskmap.backend.cpu.lane_tests import LaneCompare, lane_test
 from taskmap.ir import nodes as ir
 from taskmap.ir.analysis.codes import is_code
-from taskmap.ir.construct import constant_value, static_size
+from taskmap.ir.construct import compare, constant_value, static_size
 from taskmap.ir.errors import CodegenError
 from taskmap.ir.types import DType, bf16, compute_type, f16, f32, f64, i8, i32, i64, u8
 from taskmap.ir.visit import walk_exprs
@@ -30,14 +29,6 @@ _C_TYPES = {"bool": "b8", "e4m3": "fa8", "e5m2": "fb8"}
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|", "xor": "^", "tdiv": "/", "tmod": "%"}
 _BOOLEAN = {"and": "&", "or": "|", "xor": "^", "add": "|", "max": "|", "mul": "&", "min": "&"}
 _COMPARE = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
-_TRUTH = {
-    "lt": operator.lt,
-    "le": operator.le,
-    "gt": operator.gt,
-    "ge": operator.ge,
-    "eq": operator.eq,
-    "ne": operator.ne,
-}
 _OF_MASKS = {"lt": ">", "le": ">=", "gt": "<", "ge": "<=", "eq": "==", "ne": "!="}
 """True is -1 in a mask, less than false."""
 _HELPERS = {"floordiv": "floor_div", "mod": "remainder"}
@@ -434,7 +425,7 @@ def _known_truth(e: ir.Compare) -> list[bool] | None:
     a, b = _known_lanes(e.a), _known_lanes(e.b)
     if a is None or b is None:
         return None
-    return [_TRUTH[e.op](x, y) for x, y in zip(a, b, strict=True)]
+    return [bool(constant_value(compare(e.op, x, y))) for x, y in zip(a, b, strict=True)]
 
 
 def literal(e: ir.Const) -> str:

@@ -3,5 +3,5 @@
     networks     small networks of the common kinds, and their inputs
     __main__     steps of eager mode, Inductor and taskmap, interleaved; gradients against eager mode's
 
-May import: ``benchmarks.support``.
+May import: ``benchmarks.support``, and of ``benchmarks.models`` the errors.
 """

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from benchmarks.models.spec import relative_error
 from benchmarks.support.conditions import Probe
 from benchmarks.support.harness import Protocol, geometric_mean, interleave
 from benchmarks.support.report import Check, Report, parser, start
@@ -33,10 +34,10 @@ DRAWS = 5
 MOST_ERROR = 4.0
 """The error of gradients over eager mode's, at most."""
 
-Inputs = tuple[Tensor, ...]
+Tensors = tuple[Tensor, ...]
 
 
-def loss_of(network: Callable[..., Tensor], inputs: Inputs) -> Tensor:
+def loss_of(network: Callable[..., Tensor], inputs: Tensors) -> Tensor:
     """A number to minimise: the network's own, or the mean square of its result."""
     result = network(*inputs)
     return result if result.dim() == 0 else result.square().mean()
@@ -58,7 +59,9 @@ def measured(name: str, protocol: Protocol, seed: int, probe: Probe) -> dict[str
         begin = time.perf_counter()
         _gradients(own, inputs, run)
         compiling[engine] = time.perf_counter() - begin
-        errors[engine] = statistics.median(_most(_gradients(own, d, run), e) for d, e in zip(draws, exact, strict=True))
+        errors[engine] = statistics.median(
+            relative_error(_gradients(own, d, run), e) for d, e in zip(draws, exact, strict=True)
+        )
         steps[engine] = _step(own, run, inputs)
     random = any(isinstance(m, nn.Dropout) and m.p for m in module.modules())
     kept = interleave(steps, protocol, name, probe).quiet(protocol.accept)
@@ -73,22 +76,13 @@ def measured(name: str, protocol: Protocol, seed: int, probe: Probe) -> dict[str
     }
 
 
-def _gradients(module: nn.Module, inputs: Inputs, run: Callable[..., Tensor]) -> list[Tensor]:
+def _gradients(module: nn.Module, inputs: Tensors, run: Callable[..., Tensor]) -> Tensors:
     module.zero_grad()
     loss_of(run, inputs).backward()  # type: ignore[no-untyped-call]
-    return [p.grad.detach().double().clone() for p in module.parameters() if p.grad is not None]
+    return tuple(p.grad.detach().clone() for p in module.parameters() if p.grad is not None)
 
 
-def _most(found: list[Tensor], exact: list[Tensor]) -> float:
-    return max(_error(f, e) for f, e in zip(found, exact, strict=True))
-
-
-def _error(found: Tensor, exact: Tensor) -> float:
-    scale = float(exact.norm())
-    return float((found - exact).norm()) / scale if scale else 0.0
-
-
-def _step(module: nn.Module, run: Callable[..., Tensor], inputs: Inputs) -> Callable[[], object]:
+def _step(module: nn.Module, run: Callable[..., Tensor], inputs: Tensors) -> Callable[[], object]:
     optimiser = torch.optim.SGD(module.parameters(), lr=1e-5)
 
     @torch.enable_grad()  # the harness turns it off

@@ -30,7 +30,8 @@ from taskmap.ir.workers import THREAD
 
 _PARTS = 3  # the steps of a store by way of shared memory: to it, tiles, from it
 PAD = 16
-"""Bytes between rows in shared memory that a mapping reads: a quarter of a warp writes eight rows without conflicts."""
+"""Bytes between rows in shared memory that a mapping reads: a warp, which writes 16 bytes to each of eight rows, has no
+bank conflicts."""
 _FIRST_BARRIER = 2
 """Barrier 0 belongs to all threads, barrier 1 to those that hold sums."""
 
@@ -77,9 +78,7 @@ def open_store(e: RingSteps, step: AccumulateStep, view: OperandView) -> KeptSto
         buffer = e.b.allocate(name, dtype, shape, ir.Scope.SHARED, strides=strides)
     e.stages.guarded.add(buffer)
     there = [not a.startswith("batch") for a in operand.axes]
-    last = rest[0]
-    assert isinstance(last, DoneStep)
-    return KeptStore(OperandView.whole(buffer, operand.axes, there), boxes, share, last.mapping)
+    return KeptStore(OperandView.whole(buffer, operand.axes, there), boxes, share, Tree(share.after, tuple(rest)))
 
 
 def _is_plain(step: Step) -> bool:
@@ -119,11 +118,7 @@ def store_kept(e: RingSteps, out: KeptStore, total: OperandView, view: OperandVi
     mine = tiled(out.share, {"src": out.tile, "dst": view}, numbers_of(b, out.share, ring.group))
     *_, rows, columns = (c.width for c in out.share.cuts)
     if out.boxes is None:
-        part = (*(1 for _ in sizes[:-2]), rows, columns)
-        inside = clipping(mine["src"], mine["dst"])
-        b.move(
-            mine["dst"].region(part), mine["src"].region(part), mapping=out.mapping, worker=THREAD % FETCHING, **inside
-        )
+        e.copies.through(out.rest, mine["src"], mine["dst"])
         return
     line = LINE // out.tile.buffer.dtype.bytes
     first, where = (mine[name].region((1,) * len(sizes)).start for name in ("src", "dst"))

@@ -12,7 +12,6 @@ from typing import Protocol
 
 from taskmap.ir import nodes as ir
 from taskmap.ir.algebra.layout import Layout
-from taskmap.ir.algebra.mapping import TaskMapping
 from taskmap.ir.builder import Builder, region
 from taskmap.ir.construct import as_expr, cast, const, index, load, minimum, static_size
 from taskmap.ir.decompose.blocks.grid import Grid
@@ -33,13 +32,13 @@ FETCHING, WARP = 128, 32
 
 @dataclass(frozen=True, slots=True)
 class KeptStore:
-    """Shared memory for the results of a block, the boxes or the mapping by which they leave it, and the tiles of
-    warpgroups."""
+    """Shared memory for the results of a block, the tiles of warpgroups, and how these leave it: by the boxes of TMA;
+    None: by the copy that is the ``rest`` of the store."""
 
     tile: OperandView
     boxes: Boxes | None
     share: TileStep
-    mapping: TaskMapping | None = None
+    rest: Tree
 
 
 @dataclass(frozen=True, slots=True)
