@@ -13,7 +13,7 @@ from taskmap.decompose import (
     Move,
     micro_kernel,
 )
-from taskmap.ir import repeat
+from taskmap.ir import repeat, spatial
 from taskmap.ir.types import f16, f32, tf32
 from tests.ir.decompose.micro_scripts import outer_product
 from tests.ir.decompose.refused import K, M, N, block, halves, threads
@@ -122,6 +122,14 @@ def store_by_other_warpgroups() -> None:
     tree = tree.accumulate_in(
         REGISTER, store=lambda c: c.move("src", SHARED).tile(128, 32).to(WARPGROUP).done().asynchronous()
     )
+    tree = tree.split(64).move("a", SHARED).prefetch(2).move("b", SHARED).prefetch(2)
+    tree.tile(64, 64).to(WARPGROUP).split(16).done().kernel()
+
+
+def store_by_more_threads_than_a_warpgroup_has() -> None:
+    tree = MatMul(M, N, K, a=f16, b=f16).tile(128, 64).to(BLOCK).specialize(WARPGROUP, "fetch")
+    by = repeat(8, 2) * spatial(8, 32)
+    tree = tree.accumulate_in(REGISTER, store=lambda c: c.move("src", SHARED).tile(64, 64).to(WARPGROUP).done(by=by))
     tree = tree.split(64).move("a", SHARED).prefetch(2).move("b", SHARED).prefetch(2)
     tree.tile(64, 64).to(WARPGROUP).split(16).done().kernel()
 
