@@ -11,7 +11,11 @@
     native        floating-point functions that are one instruction
     float         floating-point functions by plain arithmetic
     float32       elementary functions of f32 by polynomials
-    float64       exp and sigmoid of f64
+    float64       the same of f64
+    trigonometry  sine, cosine, tangent
+    inverse_trigonometry  asin, acos, atan, atan2
+    through_f64   functions of f32 that are short formulas in f64
+    division      fmod
     integer       integer functions
     libm          functions of the C library, lane by lane
     look_up       tables of 256 bytes

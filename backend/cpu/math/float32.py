@@ -1,7 +1,7 @@
 """Elementary functions in f32 by polynomials: branch-free, the same instructions in any number of lanes.
 
-The reductions are the classical ones (J.-M. Muller, "Elementary Functions", 3rd edition, chapters 5, 6 and 11):
-subtract a power of two or a multiple of pi/2, in two parts of which the first times the multiplier is exact, then apply
+The reductions are the classical ones (J.-M. Muller, "Elementary Functions", 3rd edition, chapters 5 and 6):
+subtract a power of two, in two parts of which the first times the multiplier is exact, then apply
 a minimax polynomial. The polynomials were fitted to 40-digit values, with weights that bound the function's relative
 error; `test_vector_math.py` holds the errors, in units of the last place, over the whole range. Fused operations are
 written as such if the CPU has them, because the compiler may fuse nothing by itself. So all numbers of lanes give the
@@ -173,46 +173,24 @@ _ERF = (
   return tm_copysign_$V(tm_select_$V(a < 1.0f, {fused("a", "p", "a")}, tail), signed_x);"""
 )
 
-# The remainder by pi/2 in f64: for |x| < 2^20 the first part of pi/2, 33 bits of it, times the quotient is exact.
-_TRIG_REDUCE = f"""\
-TM_INLINE $V tm_trig_reduce_$V($V x, $I *quadrant) {{
-  $W d = tm_cast_${{V}}_to_$W(x);
-  $W n = tm_round_$W(d * 0x1.45f306dc9c883p-1);
-  *quadrant = tm_cast_${{W}}_to_$I(n);
-  d = {fused("n", "-0x1.921fb544p+0", "d", "$W")};
-  return tm_cast_${{W}}_to_$V({fused("n", "-0x1.0b4611a626331p-34", "d", "$W")});
-}}"""
-_TRIG_REDUCE_SPLIT = """\
-TM_INLINE $V tm_trig_reduce_$V($V x, $I *quadrant) {
-  $HI lo, hi;
-  $H r = tm_trig_reduce_$H(tm_lo_$V(x), &lo), s = tm_trig_reduce_$H(tm_hi_$V(x), &hi);
-  *quadrant = tm_join_$I(lo, hi);
-  return tm_join_$V(r, s);
-}"""
-_SIN_COS = (
+# sinh(x) = x + x^3 p(x^2) for |x| < 1; from there on, and for cosh, half of e and its reciprocal, which do not overflow
+# before the result.
+_HALF_EXP = (
     """\
-  $I quadrant;
-  $V r = tm_trig_reduce_$V(x, &quadrant);
-  $shift
-  $V s = r * r;
+  $V a = tm_abs_$V(x), signed_x = x;
+  x = tm_atmost_$V(a, tm_splat_$V(91.0f));
 """
-    + horner("sine", "s", "-0x1.99432ep-13f 0x1.110738p-7f -0x1.555546p-3f")
-    + horner("cosine", "s", "0x1.99eaf8p-16f -0x1.6c0c32p-10f 0x1.55554ap-5f")
-    + f"  sine = {fused('r * s', 'sine', 'r')};\n"
-    + f"  cosine = {fused('s * s', 'cosine', fused('s', '-0.5f', '1.0f'))};\n"
-    + """\
-  $V y = tm_select_$V((quadrant & 1) != 0, cosine, sine);
-  y = tm_from_bits_$V(tm_bits_$V(y) ^ (($U)(quadrant & 2) << 30));
-  y = $result;
-  $M far = tm_abs_$V(x) > 0x1p20f;
-  return __builtin_expect(tm_any_$M(far), 0) ? tm_select_$V(far, tm_far_$name_$V(x), y) : y;"""
+    + _EXP_CORE
+    + "  $V e = tm_scale_$V(e1 + 1.0f, n - 1.0f);\n"
 )
-_SIN = (
-    _SIN_COS.replace("  $shift\n", "")
-    .replace("$name", "sin")
-    .replace("$result", "tm_select_$V(tm_abs_$V(x) < 0x1p-12f, x, y)")
+_SINH = (
+    _HALF_EXP
+    + "  $V s = a * a;\n"
+    + horner("p", "s", "0x1.756c2p-19f 0x1.a022bcp-13f 0x1.1110ep-7f 0x1.555556p-3f")
+    + f"  $V y = tm_select_$V(a < 1.0f, {fused('a * s', 'p', 'a')}, e - 0.25f / e);\n"
+    + "  return tm_copysign_$V(y, signed_x);"
 )
-_COS = _SIN_COS.replace("$shift", "quadrant = quadrant + 1;").replace("$name", "cos").replace("$result", "y")
+_COSH = _HALF_EXP + "  return e + 0.25f / e;"
 
 # Bodies of functions of `x`, and full definitions of their helpers.
 BODIES = {
@@ -226,8 +204,7 @@ BODIES = {
     "log10": _LOG10,
     "log1p": _LOG1P,
     "erf": _ERF,
-    "sin": _SIN,
-    "cos": _COS,
+    "sinh": _SINH,
+    "cosh": _COSH,
 }
 SHARED = {"log_split": _LOG_SPLIT, "log_edges": _LOG_EDGES}
-TRIG_REDUCE, TRIG_REDUCE_SPLIT = _TRIG_REDUCE, _TRIG_REDUCE_SPLIT

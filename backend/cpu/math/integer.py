@@ -47,11 +47,20 @@ _SCALAR = {
   }
   return ($V)power;""",
 }
-# Exact: a quotient of 16-bit (32-bit) integers that is not integral is farther from the next integer than half a unit
-# in the last place of f32 (f64).
-_QUOTIENT = """\
-  $W q = tm_${rounding}_$W(tm_cast_${V}_to_$W(x) / tm_cast_${V}_to_$W(y));
-  return tm_select_$V(y == 0, tm_splat_$V(-1), tm_cast_${W}_to_$V(q));"""
+# Exact, though the division may be off by some units of the last place, as with -ffast-math: half a unit more in the
+# dividend keeps a quotient of 16-bit (32-bit) integers far from all integers, for f32 (f64).
+_QUOTIENT = {
+    "floor_div": """\
+  $W a = tm_cast_${V}_to_$W(x), b = tm_cast_${V}_to_$W(y);
+  $W q = tm_floor_$W((tm_select_$W(b < 0, -a, a) + 0.5$f) / tm_abs_$W(b));
+""",
+    "trunc_div": """\
+  $W a = tm_cast_${V}_to_$W(x), b = tm_cast_${V}_to_$W(y);
+  $W q = tm_floor_$W((tm_abs_$W(a) + 0.5$f) / tm_abs_$W(b));
+  q = tm_select_$W((a < 0) != (b < 0), -q, q);
+""",
+}
+_QUOTIENT_END = "  return tm_select_$V(y == 0, tm_splat_$V(-1), tm_cast_${W}_to_$V(q));"
 _PREDICATES = {
     "isnan": "  return ($M){0};",
     "isinf": "  return ($M){0};",
@@ -68,9 +77,9 @@ def integer_body(name: str, v: Vector) -> str | None:
         return v.render(_UNARY_UNSIGNED[name])
     if v.lanes == 1 and name in _SCALAR:
         return v.render(_SCALAR[name])
-    if name in ("floor_div", "trunc_div") and v.bits <= 32:
-        wide = v.of("f64" if v.bits == 32 else "f32").name
-        return v.render(_QUOTIENT, W=wide, rounding="floor" if name == "floor_div" else "trunc")
+    if name in _QUOTIENT and v.bits <= 32:
+        wide, suffix = ("f64", "") if v.bits == 32 else ("f32", "f")
+        return v.render(_QUOTIENT[name] + _QUOTIENT_END, W=v.of(wide).name, f=suffix)
     body = _UNARY.get(name) or _BINARY.get(name) or _PREDICATES.get(name)
     return v.render(body) if body else None
 

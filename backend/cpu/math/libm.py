@@ -11,13 +11,13 @@ UNARY = {
         *("sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc"),
     )
 } | {
-    "far_sin": "__builtin_sin$f(x)",
-    "far_cos": "__builtin_cos$f(x)",
+    **{f"far_{name}": f"__builtin_{name}$f(x)" for name in ("sin", "cos", "tan")},
     "lgamma": "tm_lgamma_lane_${V}(x)",
     "digamma": "tm_digamma_lane_f64x1(x)",
     "erfinv": "tm_erfinv_lane_f64x1(x)",
 }
-BINARY = {name: f"__builtin_{name}$f(x, y)" for name in ("pow", "atan2", "fmod", "hypot")}
+BINARY = {name: f"__builtin_{name}$f(x, y)" for name in ("pow", "atan2", "hypot")}
+BINARY["far_fmod"] = "__builtin_fmod$f(x, y)"
 
 # lgamma itself writes a global variable of the C library.
 _LGAMMA = """\

@@ -2,12 +2,16 @@
 
 Every function takes vectors of one type and returns that type, or a mask for a predicate. The definition is found in
 this order: 16-bit floats are computed in f32 and rounded; a vector wider than a register is split into halves; then
-come instructions of the CPU (native), polynomials (float32, float64), plain arithmetic (float, integer), and the C
-library lane by lane (libm). Reductions over all lanes are in reduce.
+come instructions of the CPU (native), f32 by way of f64 (through_f64), polynomials (float32, float64, trigonometry,
+inverse_trigonometry), plain arithmetic (float, division, integer), and the C library lane by lane (libm). Reductions
+over all lanes are in reduce.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from taskmap.backend.cpu.math import division, inverse_trigonometry, through_f64, trigonometry
 from taskmap.backend.cpu.math import float as math_float
 from taskmap.backend.cpu.math import float32 as math_float32
 from taskmap.backend.cpu.math import float64 as math_float64
@@ -18,22 +22,27 @@ from taskmap.backend.cpu.math.types import Vector
 from taskmap.ir.errors import CodegenError
 
 PREDICATES = frozenset(math_float.PREDICATES)
-BINARY = frozenset([*math_float.BINARY, *math_libm.BINARY, "max", "min"])
+_FAR = frozenset(["far_sin", "far_cos", "far_tan", "far_fmod"])
+BINARY = frozenset([*math_float.BINARY, *(name for name in math_libm.BINARY if name not in _FAR), "fmod", "max", "min"])
 UNARY = frozenset(
     [
         *math_float.UNARY,
         *math_float32.BODIES,
-        *(name for name in math_libm.UNARY if not name.startswith("far_")),
+        *(name for name in math_libm.UNARY if name not in _FAR),
         *("sqrt", "round", "floor", "ceil", "trunc"),
     ]
 )
 # Steps of other functions that nothing else needs.
-_INTERNAL = frozenset(["atmost", "atleast", "pow2", "scale", "far_sin", "far_cos", "trig_reduce"]) | {
-    *math_float32.SHARED,
-    *math_libm.SHARED,
-}
+_INTERNAL = (
+    _FAR
+    | frozenset(["atmost", "atleast", "pow2", "scale", "trig_reduce_wide"])
+    | frozenset(name for names in (math_float32.SHARED, math_libm.SHARED, trigonometry.STEPS) for name in names)
+    | frozenset([*trigonometry.WIDE, *through_f64.STEPS])
+)
 TERNARY = frozenset(["fma"])
 FUNCTIONS = UNARY | BINARY | TERNARY | PREDICATES
+
+_CONSTANTS = {dtype: trigonometry.CONSTANTS[dtype] | division.CONSTANTS[dtype] for dtype in ("f32", "f64")}
 
 _LANEWISE = """\
   $V r = x;
@@ -61,7 +70,8 @@ def function(name: str, v: Vector, vector_bytes: int) -> str:
 
 
 def _operands(name: str) -> tuple[str, ...]:
-    return ("x", "y", "z")[: 3 if name in TERNARY else 2 if name in BINARY else 1]
+    two = name in BINARY or name == "far_fmod" or name.removeprefix(through_f64.STEP) in through_f64.BINARY
+    return ("x", "y", "z")[: 3 if name in TERNARY else 2 if two else 1]
 
 
 def _signature(name: str, v: Vector) -> str:
@@ -102,21 +112,28 @@ def _integer_functions(v: Vector) -> list[str]:
 
 
 def _float(name: str, v: Vector) -> str:
-    polynomials = math_float32.BODIES if v.dtype == "f32" else math_float64.BODIES
-    tables = (polynomials, math_float.UNARY, math_float.BINARY, math_float.PREDICATES)
-    body = next((table[name] for table in tables if name in table), None)
+    if v.dtype == "f32" and name in through_f64.BODIES:
+        return v.render(through_f64.call(name, _operands(name)), W=v.of("f64").name)
+    body = next((table[name] for table in _tables(v.dtype) if name in table), None)
     if body is None:
         return _lane_by_lane(name, v) if v.lanes > 1 else _one_lane(name, v)
     sign = "0x80000000u" if v.dtype == "f32" else "0x8000000000000000ull"
-    return v.render(body, f=_suffix(v), sign=sign)
+    return v.render(body, f=_suffix(v), sign=sign, **_CONSTANTS[v.dtype])
+
+
+def _tables(dtype: str) -> tuple[Mapping[str, str], ...]:
+    """Bodies of functions of this type, by name."""
+    polynomials = math_float32.BODIES if dtype == "f32" else math_float64.BODIES
+    plain = (math_float.UNARY, math_float.BINARY, math_float.PREDICATES, {"fmod": division.FMOD})
+    return (polynomials, trigonometry.BODIES[dtype], inverse_trigonometry.BODIES[dtype], *plain)
 
 
 def _lane_by_lane(name: str, v: Vector) -> str:
-    return v.render(_LANEWISE, name=name, lane="x[l], y[l]" if name in BINARY else "x[l]")
+    return v.render(_LANEWISE, name=name, lane=", ".join(f"{x}[l]" for x in _operands(name)))
 
 
 def _one_lane(name: str, v: Vector) -> str:
-    expression = math_libm.BINARY[name] if name in BINARY else math_libm.UNARY[name]
+    expression = (math_libm.UNARY | math_libm.BINARY)[name]
     return v.render(f"  return ($V){expression};", f=_suffix(v))
 
 
@@ -125,18 +142,34 @@ def _suffix(v: Vector) -> str:
 
 
 def _internal(name: str, v: Vector, vector_bytes: int) -> str:
-    if name == "trig_reduce":
+    if name == "trig_reduce_wide":
         wide = v.of("f64")
         if v.lanes > 1 and wide.bytes > vector_bytes:
-            return v.render(math_float32.TRIG_REDUCE_SPLIT, HI=v.half.of("i32").name)
-        return v.render(math_float32.TRIG_REDUCE, W=wide.name)
+            return v.render(trigonometry.reduction_in_f64(halves=True), HI=v.half.of("i32").name)
+        return v.render(trigonometry.reduction_in_f64(halves=False), W=wide.name)
+    if name in trigonometry.STEPS:
+        return v.render(trigonometry.REDUCTIONS[v.dtype][name])
+    if name == "log_split" and v.dtype == "f64":
+        return v.render(math_float64.LOG_SPLIT)
     if name in math_float32.SHARED:
         condition = "defined(__AVX512F__) && !defined(__clang__)" if v.lanes == 16 else "0"
         return v.render(math_float32.SHARED[name], wide=condition)
     if name in math_libm.SHARED:
         return v.render(math_libm.SHARED[name], f=_suffix(v))
-    if name.startswith("far_"):
-        return _signature(name, v) + "{\n" + (_lane_by_lane(name, v) if v.lanes > 1 else _one_lane(name, v)) + "\n}"
     text = native(name, v)
-    assert text is not None
-    return text
+    return text if text is not None else _signature(name, v) + _step(name, v, vector_bytes)
+
+
+def _step(name: str, v: Vector, vector_bytes: int) -> str:
+    """The body of a step that has the signature of a function."""
+    if v.lanes > 1 and v.bytes > vector_bytes:
+        return _by_halves(name, v)
+    if name == "far_fmod" and v.dtype == "f32":
+        text = v.render(division.FAR_F32, W=v.of("f64").name)
+    elif name in _FAR:
+        text = _lane_by_lane(name, v) if v.lanes > 1 else _one_lane(name, v)
+    elif name in trigonometry.WIDE:
+        text = v.render(trigonometry.WIDE[name], **_CONSTANTS[v.dtype])
+    else:
+        text = v.render(through_f64.STEPS[name])
+    return "{\n" + text + "\n}"
