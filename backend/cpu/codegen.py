@@ -45,7 +45,7 @@ def generate(
 
     Raises CodegenError for a node that lowering should have removed.
     """
-    emitter = _Emitter(kernel, vector_bytes, file=file)
+    emitter = _Emitter(kernel, vector_bytes, Expressions(vector_bytes=vector_bytes), file=file)
     text = with_features(emitter.function(), features)
     needed = prelude_parts(text, vector_bytes)
     note = kernel.note.replace("*/", "* /").replace("\n", " ")
@@ -60,7 +60,7 @@ def generate(
 class _Emitter:
     kernel: ir.Kernel
     vector_bytes: int
-    c: Expressions = field(default_factory=Expressions)
+    c: Expressions
     lines: list[str] = field(default_factory=list)
     depth: int = 1
     registers: dict[ir.Buffer, dict[int, int]] = field(default_factory=dict)

@@ -49,13 +49,15 @@ def mask_type(bits: int, lanes: int) -> str:
 @dataclass(slots=True)
 class Expressions(ExpressionWriter[str]):
     """Expressions of one kernel as C. ``masks``: the width in bits of the mask of each variable that holds a vector
-    predicate. ``positions``: variables whose values are arithmetic on indices alone."""
+    predicate. ``positions``: variables whose values are arithmetic on indices alone. ``vector_bytes``: the size of a
+    register."""
 
     LANGUAGE = "C"
 
     names: dict[object, str] = field(default_factory=dict)
     masks: dict[ir.Var, int] = field(default_factory=dict)
     positions: set[ir.Var] = field(default_factory=set)
+    vector_bytes: int = 64
 
     def name(self, key: ir.Var | ir.Buffer, prefix: str = "") -> str:
         """The C name of a variable or a buffer, created at its first use. Names that the prelude reserves, or that are
@@ -222,6 +224,9 @@ class Expressions(ExpressionWriter[str]):
             code = f"({self.as_mask(e.a, bits)} {_OF_MASKS[e.op]} {self.as_mask(e.b, bits)})"
             return f"(({mask_type(bits, lanes)}){code})"
         a, b = (convert(self.of(x), dtype, compute_type(dtype), lanes) for x in (e.a, e.b))
+        bits = compute_type(dtype).bits
+        if lanes > 1 and lanes * bits > 8 * self.vector_bytes:
+            return f"tm_{e.op}_{c_type(compute_type(dtype), lanes)}({a}, {b})"
         code = f"({a} {_COMPARE[e.op]} {b})"
         return code if lanes == 1 else f"(({mask_type(compute_type(dtype).bits, lanes)}){code})"
 

@@ -14,11 +14,15 @@ from taskmap.ir import nodes as ir
 from taskmap.ir.analysis import polynomial as poly
 from taskmap.ir.analysis.alignment import Multiples
 from taskmap.ir.analysis.simplify import Simplifier
-from taskmap.ir.construct import binary, const, constant_value, load, widen
+from taskmap.ir.construct import binary, compare, const, constant_value, load, select, widen
 from taskmap.ir.errors import LoweringError
 from taskmap.ir.lower.conditions import FLAT, NO_VECTOR_LOOPS, KernelPass
 from taskmap.ir.types import i64
 from taskmap.ir.visit import children, map_body, rebuild
+
+
+_DIVISIONS = {op: pair for pair in (("floordiv", "mod"), ("tdiv", "tmod")) for op in pair}
+"""Quotient and remainder of a kind, by the name of either."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,4 +205,24 @@ class _Lanes:
             if any(self.lane in m for m in p) and all(m == (self.lane,) or self.lane not in m for m in p):
                 if all(self.scalar(a) for m in p for a in m if a is not self.lane):
                     return self.address(e)
-        return rebuild(e, new)
+        divided = self.divided(e, new)
+        return rebuild(e, new) if divided is None else divided
+
+    def divided(self, e: ir.Expr, operands: list[ir.Expr]) -> ir.Expr | None:
+        """The quotient, or the remainder, of a ramp by a constant of which the ramp passes one multiple at most: that of
+        its first element, and in the lanes beyond the multiple one more (or the divisor less)."""
+        if not isinstance(e, ir.Binary) or e.op not in _DIVISIONS or e.dtype != i64:
+            return None
+        ramp, divisor = operands[0], constant_value(operands[1])
+        if not isinstance(ramp, ir.Ramp) or divisor is None:
+            return None
+        step = constant_value(ramp.stride)
+        if step is None or step <= 0 or step * (self.count - 1) >= divisor:
+            return None
+        quotient, remainder = _DIVISIONS[e.op]
+        rest = ir.Ramp(binary(remainder, ramp.base, divisor), ramp.stride, self.count)
+        beyond = compare("ge", rest, int(divisor))
+        if e.op == remainder:
+            return select(beyond, binary("sub", rest, int(divisor)), rest)
+        whole = binary(quotient, ramp.base, divisor)
+        return select(beyond, binary("add", whole, 1), whole)

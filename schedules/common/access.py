@@ -12,9 +12,9 @@ from taskmap.ir.builder import Builder
 from taskmap.ir.construct import index, product, static_size
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.lower.flatten import address, strides_of
-from taskmap.ir.nodes import Allocate, Buffer, Dim, Expr, Load, Reduce, Scope, Var
+from taskmap.ir.nodes import Allocate, Body, Buffer, Dim, Expr, Let, Load, Reduce, Scope, Store, Var
 from taskmap.ir.task import Task
-from taskmap.ir.visit import walk_exprs, walk_stmts
+from taskmap.ir.visit import children, walk_exprs, walk_stmts
 from taskmap.schedules.common.inline import Inliner, Reader
 
 
@@ -43,17 +43,8 @@ def accesses(
 ) -> list[MemoryStep]:
     """Every global memory access that computes ``outputs`` at their indices, which are expressions of ``axes``, and
     evaluates ``more``. Tensors that have ``readers`` are read through them, not recomputed."""
-    simplifier = Simplifier()
-    for axis, extent in zip(axes, extents, strict=True):
-        simplifier.bind(axis, extent)
-    builder = Builder()
-    values = Inliner(task, builder, simplifier, dict(readers or {}))
-    found: list[tuple[Buffer, tuple[Expr, ...]]] = []
-    for buffer, where in outputs:
-        values.element(buffer, where)
-        found.append((buffer, where))
-    more(values)
-    body = builder.body()
+    simplifier, body, _ = _inlined(task, axes, extents, outputs, more, readers)
+    found = list(outputs)
     local = {s.buffer for s in walk_stmts(body) if isinstance(s, Allocate)}
     found += [(e.buffer, e.indices) for e in walk_exprs(body) if isinstance(e, Load)]
     found = [(b, where) for b, where in found if b not in local and b.scope is Scope.GLOBAL]
@@ -61,6 +52,40 @@ def accesses(
         MemoryStep(b, where, tuple(step_along(simplifier.poly(address(b, where)), v) for v in axes))
         for b, where in found
     ]
+
+
+def numbered_axes(
+    task: Task, axes: Sequence[Var], extents: Sequence[Dim], outputs: Sequence[tuple[Buffer, tuple[Expr, ...]]]
+) -> frozenset[int]:
+    """The axes along which a position is itself a value, as in a comparison of the row with the column."""
+    _, body, elements = _inlined(task, axes, extents, outputs)
+    seen: set[Expr] = set()
+    stack = [*elements, *(s.value for s in walk_stmts(body) if isinstance(s, (Let, Store)))]
+    while stack:
+        e = stack.pop()
+        if e not in seen and not isinstance(e, Load):
+            seen.add(e)
+            stack.extend(children(e))
+    return frozenset(d for d, axis in enumerate(axes) if axis in seen)
+
+
+def _inlined(
+    task: Task,
+    axes: Sequence[Var],
+    extents: Sequence[Dim],
+    outputs: Sequence[tuple[Buffer, tuple[Expr, ...]]],
+    more: Callable[[Inliner], None] = lambda values: None,
+    readers: Mapping[Buffer, Reader] | None = None,
+) -> tuple[Simplifier, Body, list[Expr]]:
+    """The statements that compute the outputs, and the elements that they give."""
+    simplifier = Simplifier()
+    for axis, extent in zip(axes, extents, strict=True):
+        simplifier.bind(axis, extent)
+    builder = Builder()
+    values = Inliner(task, builder, simplifier, dict(readers or {}))
+    elements = [values.element(buffer, where) for buffer, where in outputs]
+    more(values)
+    return simplifier, builder.body(), elements
 
 
 def step_along(p: Poly, axis: Var) -> Poly | None:
@@ -134,17 +159,24 @@ def memory_order(task: Task, buffer: Buffer) -> list[int]:
     return sorted(range(buffer.rank), key=lambda d: -abs(best.step(d) or 0))
 
 
-def merged_axes(order: Sequence[int], shape: Sequence[Dim], walks: Sequence[MemoryStep]) -> list[list[int]]:
+def merged_axes(
+    order: Sequence[int],
+    shape: Sequence[Dim],
+    walks: Sequence[MemoryStep],
+    apart: Callable[[list[int], int], bool] = lambda run, axis: False,
+) -> list[list[int]]:
     """Groups neighbouring axes into runs that every access crosses like a single axis; axes of extent 1 are left out.
 
-    Two axes merge if each access steps over the outer one by extent(inner) times its step over the inner one.
+    Two axes merge if each access steps over the outer one by extent(inner) times its step over the inner one, and if
+    ``apart(run, axis)`` does not keep the next axis out of the run.
     """
     simplifier = Simplifier()
     runs: list[list[int]] = []
     for axis in order:
         if static_size(shape[axis]) == 1:
             continue
-        if runs and all(_continues(w, runs[-1][-1], axis, shape, simplifier) for w in walks):
+        continues = runs and all(_continues(w, runs[-1][-1], axis, shape, simplifier) for w in walks)
+        if continues and not apart(runs[-1], axis):
             runs[-1].append(axis)
         else:
             runs.append([axis])

@@ -9,7 +9,7 @@ over the segments stand inside the other loops if long segments lie next to each
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -29,6 +29,7 @@ from taskmap.schedules.common.access import (
     MemoryStep,
     accesses,
     merged_axes,
+    numbered_axes,
     require_pointwise,
     step_along,
     storage_order,
@@ -70,9 +71,10 @@ def schedule_pointwise(task: Task, target: CpuTarget) -> Kernel:
     axes = tuple(Var(f"i{d}") for d in range(domain.rank))
     positions = [(out, positions_in(out, domain, axes)) for out in task.outputs]
     walks = accesses(task, axes, domain.shape, positions)
-    runs = merged_axes(storage_order(domain), domain.shape, walks)
-    extents = [product([domain.shape[a] for a in run]) for run in runs]
     lanes = target.lanes(vector_bytes(task))
+    apart = _kept_apart(task, axes, domain.shape, positions, lanes)
+    runs = merged_axes(storage_order(domain), domain.shape, walks, apart)
+    extents = [product([domain.shape[a] for a in run]) for run in runs]
     transpose = find_transpose(task, axes, runs, extents, walks)
     if transpose is not None:
         least = _worth_sharing(task, domain.shape)
@@ -93,6 +95,24 @@ def schedule_pointwise(task: Task, target: CpuTarget) -> Kernel:
     most = 1 if row or not runs else _most_copies(task, axes, runs[-1], walks, target)
     _nest(b, values, domain, runs, extents, lanes, shared, target, task.outputs, row=row, together=most)
     return kernel_of(task, b, f"cpu.pointwise({_product(extents)}, lanes={lanes})")
+
+
+def _kept_apart(
+    task: Task,
+    axes: Sequence[Var],
+    shape: Sequence[Dim],
+    outputs: Sequence[tuple[Buffer, tuple[Expr, ...]]],
+    lanes: int,
+) -> Callable[[list[int], int], bool]:
+    """A test that an axis is no part of a run: positions along either are values, which merged axes give by a division, and
+    rows along the axis fill vectors."""
+    numbered = numbered_axes(task, axes, shape, outputs)
+
+    def apart(run: list[int], axis: int) -> bool:
+        size = static_size(shape[axis])
+        return not numbered.isdisjoint((*run, axis)) and (size is None or size >= lanes)
+
+    return apart
 
 
 def _vectors_last(
@@ -308,7 +328,8 @@ class _Segmented:
         at = tuple(a + first if d == axis else a for d, a in enumerate(self.axes))
         positions = [(out, positions_in(out, domain, at)) for out in self.task.outputs]
         walks = accesses(self.task, self.axes, shape, positions)
-        runs = merged_axes(storage_order(domain), shape, walks)
+        apart = _kept_apart(self.task, self.axes, shape, positions, self.lanes)
+        runs = merged_axes(storage_order(domain), shape, walks, apart)
         extents = [product([shape[a] for a in run]) for run in runs]
         runs, extents = _vectors_last(runs, extents, walks, self.lanes)
         shared = self.shared if self.shared is False else worth_sharing(work(self.task, shape), _SHARED_FROM)

@@ -60,6 +60,24 @@ _QUOTIENT = {
   q = tm_select_$W((a < 0) != (b < 0), -q, q);
 """,
 }
+# The same of 64-bit integers below 2^51, which become f64 and back by a number whose last place is 1; others go lane by
+# lane.
+_TO_F64 = "tm_from_bits_$W(($U){} + 0x4338000000000000ull) - 0x1.8p52"
+_QUOTIENT_64 = {
+    name: f"""\
+  $M large = (((($U)x + (1ull << 51)) | (($U)y + (1ull << 51))) >> 52) != 0;
+  $W a = {_TO_F64.format("x")}, b = {_TO_F64.format("y")};
+  $W q = tm_floor_$W(({dividend} + 0.5) / tm_abs_$W(b));
+{sign}  $V r = ($V)(tm_bits_$W(q + 0x1.8p52) - 0x4338000000000000ull);
+  r = tm_select_$V(y == 0, tm_splat_$V(-1), r);
+  return __builtin_expect(tm_any_$M(large), 0) ? tm_each_{name}_$V(x, y) : r;"""
+    for name, dividend, sign in (
+        ("floor_div", "tm_select_$W(b < 0, -a, a)", ""),
+        ("trunc_div", "tm_abs_$W(a)", "  q = tm_select_$W((a < 0) != (b < 0), -q, q);\n"),
+    )
+}
+LANEWISE = {f"each_{name}": name for name in _QUOTIENT_64}
+"""Functions that are others lane by lane, by name."""
 _QUOTIENT_END = "  return tm_select_$V(y == 0, tm_splat_$V(-1), tm_cast_${W}_to_$V(q));"
 _PREDICATES = {
     "isnan": "  return ($M){0};",
@@ -80,6 +98,8 @@ def integer_body(name: str, v: Vector) -> str | None:
     if name in _QUOTIENT and v.bits <= 32:
         wide, suffix = ("f64", "") if v.bits == 32 else ("f32", "f")
         return v.render(_QUOTIENT[name] + _QUOTIENT_END, W=v.of(wide).name, f=suffix)
+    if name in _QUOTIENT_64:
+        return v.render(_QUOTIENT_64[name], W=v.of("f64").name)
     body = _UNARY.get(name) or _BINARY.get(name) or _PREDICATES.get(name)
     return v.render(body) if body else None
 

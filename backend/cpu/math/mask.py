@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from taskmap.backend.cpu.math.types import Vector
 
 _ANY = """\
@@ -29,6 +31,23 @@ def convert_mask(source: Vector, target: Vector) -> str:
     if step == target:
         return f"return __builtin_convertvector(x, {target.name});"
     return f"return tm_mask_{step.name}_to_{target.name}(tm_mask_{source.name}_to_{step.name}(x));"
+
+
+COMPARISONS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
+
+
+def comparison(op: str) -> Callable[[Vector, int], str]:
+    """`tm_lt_V(x, y)` and its like: a mask. A vector of several registers is compared by halves, because gcc would
+    compare it lane by lane."""
+
+    def text(v: Vector, vector_bytes: int) -> str:
+        value = f"($M)(x {COMPARISONS[op]} y)"
+        if v.lanes > 1 and v.bytes > vector_bytes:
+            halves = (f"tm_{op}_$H(tm_{part}_$V(x), tm_{part}_$V(y))" for part in ("lo", "hi"))
+            value = f"tm_join_$M({', '.join(halves)})"
+        return v.render(f"TM_INLINE $M tm_{op}_$V($V x, $V y) {{ return {value}; }}")
+
+    return text
 
 
 def invert(v: Vector, vector_bytes: int) -> str:

@@ -16,7 +16,7 @@ from taskmap.backend.cpu.math import float as math_float
 from taskmap.backend.cpu.math import float32 as math_float32
 from taskmap.backend.cpu.math import float64 as math_float64
 from taskmap.backend.cpu.math import libm as math_libm
-from taskmap.backend.cpu.math.integer import has_scalar, integer_body
+from taskmap.backend.cpu.math.integer import LANEWISE, has_scalar, integer_body
 from taskmap.backend.cpu.math.native import native
 from taskmap.backend.cpu.math.types import Vector
 from taskmap.ir.errors import CodegenError
@@ -37,14 +37,14 @@ _INTERNAL = (
     _FAR
     | frozenset(["atmost", "atleast", "pow2", "scale", "trig_reduce_wide"])
     | frozenset(name for names in (math_float32.SHARED, math_libm.SHARED, trigonometry.STEPS) for name in names)
-    | frozenset([*trigonometry.WIDE, *through_f64.STEPS])
+    | frozenset([*trigonometry.WIDE, *through_f64.STEPS, *LANEWISE])
 )
 TERNARY = frozenset(["fma"])
 FUNCTIONS = UNARY | BINARY | TERNARY | PREDICATES
 
 _CONSTANTS = {dtype: trigonometry.CONSTANTS[dtype] | division.CONSTANTS[dtype] for dtype in ("f32", "f64")}
 
-_LANEWISE = """\
+_LANE_LOOP = """\
   $V r = x;
 #pragma GCC unroll 1
   for (int l = 0; l < $L; l++) r[l] = tm_${name}_${D}x1($lane);
@@ -70,7 +70,8 @@ def function(name: str, v: Vector, vector_bytes: int) -> str:
 
 
 def _operands(name: str) -> tuple[str, ...]:
-    two = name in BINARY or name == "far_fmod" or name.removeprefix(through_f64.STEP) in through_f64.BINARY
+    two = name in BINARY or name == "far_fmod" or name in LANEWISE
+    two = two or name.removeprefix(through_f64.STEP) in through_f64.BINARY
     return ("x", "y", "z")[: 3 if name in TERNARY else 2 if two else 1]
 
 
@@ -129,7 +130,7 @@ def _tables(dtype: str) -> tuple[Mapping[str, str], ...]:
 
 
 def _lane_by_lane(name: str, v: Vector) -> str:
-    return v.render(_LANEWISE, name=name, lane=", ".join(f"{x}[l]" for x in _operands(name)))
+    return v.render(_LANE_LOOP, name=LANEWISE.get(name, name), lane=", ".join(f"{x}[l]" for x in _operands(name)))
 
 
 def _one_lane(name: str, v: Vector) -> str:
@@ -164,7 +165,9 @@ def _step(name: str, v: Vector, vector_bytes: int) -> str:
     """The body of a step that has the signature of a function."""
     if v.lanes > 1 and v.bytes > vector_bytes:
         return _by_halves(name, v)
-    if name == "far_fmod" and v.dtype == "f32":
+    if name in LANEWISE:
+        text = _lane_by_lane(name, v)
+    elif name == "far_fmod" and v.dtype == "f32":
         text = v.render(division.FAR_F32, W=v.of("f64").name)
     elif name in _FAR:
         text = _lane_by_lane(name, v) if v.lanes > 1 else _one_lane(name, v)
