@@ -471,9 +471,7 @@ def _bf16_bits(value: float) -> int:
 
 def _checked_index(lanes: int, position: str, size: str) -> str:
     """An index that may count from the end; an index out of range sets the error flag and becomes 0."""
-    check = "if (i < 0) i += n; if (i < 0 || i >= n) { *error = 1; i = 0; }"
     if lanes == 1:
+        check = "if (i < 0) i += n; if (i < 0 || i >= n) { *error = 1; i = 0; }"
         return f"({{ i64 i = {position}; const i64 n = {size}; {check} i; }})"
-    v = f"i64x{lanes}"
-    each = f"for (int l = 0; l < {lanes}; l++) {{ i64 i = at[l]; const i64 n = sizes[l]; {check} at[l] = i; }}"
-    return f"({{ {v} at = {position}; const {v} sizes = {size}; {each} at; }})"
+    return f"tm_checked_index_i64x{lanes}({position}, {size}, error)"

@@ -50,6 +50,29 @@ def comparison(op: str) -> Callable[[Vector, int], str]:
     return text
 
 
+_CHECKED = """\
+TM_INLINE $V tm_checked_index_$V($V i, $V n, int *error) {
+  i = tm_select_$V(i < 0, i + n, i);
+  $M outside = ($M)(($U)i >= ($U)n);
+  if (__builtin_expect(tm_any_$M(outside), 0)) {
+    *error = 1;
+    i = tm_select_$V(outside, i - i, i);
+  }
+  return i;
+}"""
+_CHECKED_HALVES = """\
+TM_INLINE $V tm_checked_index_$V($V i, $V n, int *error) {
+  $H lo = tm_checked_index_$H(tm_lo_$V(i), tm_lo_$V(n), error);
+  return tm_join_$V(lo, tm_checked_index_$H(tm_hi_$V(i), tm_hi_$V(n), error));
+}"""
+
+
+def checked_index(v: Vector, vector_bytes: int) -> str:
+    """`tm_checked_index_V(i, n, error)`: indices that may count from the end of n elements; one that is out of range
+    sets the error and becomes 0."""
+    return v.render(_CHECKED_HALVES if v.lanes > 1 and v.bytes > vector_bytes else _CHECKED)
+
+
 def invert(v: Vector, vector_bytes: int) -> str:
     """`tm_not_M(m)`: the lanes in which m is not set."""
     return v.render("TM_INLINE $V tm_not_$V($V m) { return $value; }", value="!m" if v.lanes == 1 else "~m")
