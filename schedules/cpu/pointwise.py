@@ -53,8 +53,9 @@ _SHARED_FROM = 20_000
 _TASKS_PER_CORE = 8
 _LARGE = 1024
 """A symbolic size, where only proportions matter."""
-_FAR = 512
-"""Bytes between the vectors of a reduction from which prefetching finds the next one late."""
+_FAR = 128
+"""Bytes between the vectors of a reduction from which several columns of vectors are read side by side: the next line
+is then another row's."""
 _MANY = 16
 """Vectors of a reduction for which several columns of vectors are worth their registers."""
 _MOST_OPERATIONS = 64
