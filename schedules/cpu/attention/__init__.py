@@ -2,6 +2,7 @@
 
     template      the parallel loop over heads and blocks of queries
     query_block   one block of queries against a block of keys: both products and the online softmax
+    few_queries   the same of few queries, which read keys in place
     packed_block  the same with keys and values packed in groups
     tile_block    its products on tile registers
     dot_block     its products on dot products of neighbours

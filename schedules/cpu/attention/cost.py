@@ -25,6 +25,8 @@ _ROW = 40.0
 """Cycles around the softmax of one query: reducing vectors, rescaling."""
 _TURN = 1.2
 """Cycles of transposing one element of a key."""
+_LANES = 6.0
+"""Cycles of the sum over the lanes of a vector."""
 _PACK = 4.0
 """Cycles of packing one vector of groups: of values, or of keys in squares that are transposed."""
 _WORD = 1.6
@@ -53,6 +55,14 @@ class Lengths:
         return Lengths(tasks, static_size(a.queries) or keys, keys, a.depth, a.width, a.causal)
 
 
+def reads_rows(a: Lengths, target: CpuTarget) -> bool:
+    """True if keys are better read in place (``few_queries``): there are few queries, and a key is whole vectors."""
+    lanes = target.lanes(4)
+    if lanes == 1 or a.depth % lanes:
+        return False
+    return a.queries * (a.depth // lanes + _LANES) < a.depth * _TURN
+
+
 def cycles(config: AttentionConfig, a: Lengths, target: CpuTarget, group: int = 1) -> float:
     """Cycles of the busiest core. group: the neighbours that an instruction multiplies and adds, which are packed."""
     first = 0
@@ -72,7 +82,8 @@ def _task(config: AttentionConfig, a: Lengths, target: CpuTarget, first: int, ro
         if a.causal and begin >= first + rows:
             break
         count = min(config.keys, a.keys - begin)
-        total += _copies(a, lanes, count, group) + TASK
+        rows = group == 1 and reads_rows(a, target)
+        total += (0 if rows else _copies(a, lanes, count, group)) + TASK
         resident = 4 // group * (a.depth * config.keys + config.keys * a.width)
         again = FREE if resident <= target.l1 * USABLE else L2_BYTES if resident <= target.l2 * USABLE else L3_BYTES
         top = first
@@ -80,7 +91,7 @@ def _task(config: AttentionConfig, a: Lengths, target: CpuTarget, first: int, ro
             seen = min(max(top + height - begin, 0), config.keys) if a.causal else config.keys
             top += height
             if seen:
-                total += _tile(config, a, lanes, height, seen, again, group)
+                total += _tile(config, a, lanes, height, seen, again, group) + rows * height * seen * _LANES
     return total
 
 

@@ -91,10 +91,14 @@ class QueryBlock:
 
     def allocate(self) -> None:
         """Allocate the local buffers."""
+        self.keys_t = self.b.allocate("keys_t", f32, (-(-self.columns // self.width), self.a.depth, self.width))
+        self.allocate_sums()
+
+    def allocate_sums(self) -> None:
+        """Allocate the buffers of scores, and of what is known of each query so far."""
         b, a = self.b, self.a
         kept = self.height if self.single else self.rows
         carried = None if self.single else 0.0
-        self.keys_t = b.allocate("keys_t", f32, (-(-self.columns // self.width), a.depth, self.width))
         self.scores = self.weights = b.allocate("scores", f32, (self.height, self.columns))
         self.sums = b.allocate("sums", f32, (kept, a.width), init=carried)
         self.top = b.allocate("top", f32, (kept,), init=None if self.single else -math.inf)

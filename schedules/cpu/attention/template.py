@@ -10,7 +10,7 @@
         out = o / l
 
 A tile's scores stay in the first-level cache. If one block holds all keys, a tile is finished at once and nothing is
-rescaled. Products of bf16 run on tile registers where the target has them (``tile_block``), or on dot products
+rescaled. Few queries read keys in place (``few_queries``). Products of bf16 run on tile registers where the target has them (``tile_block``), or on dot products
 (``dot_block``). The definition of a score
 (scale, mask, causality) comes from the operator; the template only supplies the product q k. Methods: Milakov and
 Gimelshein, "Online normalizer calculation for softmax" (2018); Dao et al., "FlashAttention" (2022).
@@ -33,7 +33,9 @@ from taskmap.schedules.common.attention_match import Attention, find_attention
 from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.common.stack_limit import STACK_BYTES, local_bytes
 from taskmap.schedules.cpu.attention.config import AttentionConfig, default, validity
+from taskmap.schedules.cpu.attention.cost import Lengths, reads_rows
 from taskmap.schedules.cpu.attention.dot_block import DotQueryBlock, attention_dots
+from taskmap.schedules.cpu.attention.few_queries import FewQueriesBlock
 from taskmap.schedules.cpu.attention.query_block import QueryBlock
 from taskmap.schedules.cpu.attention.tile_block import TileQueryBlock, attention_unit, tile_config
 from taskmap.schedules.cpu.matmul.amx_tile import TileUnit
@@ -97,6 +99,8 @@ class _Template:
                 step = DotQueryBlock(*where, *shape, product=dots)
             else:
                 step = QueryBlock(*where, *shape)
+                if reads_rows(Lengths.of(a), self.target) and not step.keys_are_columns():
+                    step = FewQueriesBlock(*where, *shape)
             step.allocate()
             if a.causal:
                 reach = inside.simplifier(minimum(index(blocks), (first + (rows + keys - 1)) // keys))
