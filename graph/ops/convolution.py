@@ -7,6 +7,7 @@ arithmetic" (2016).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -14,8 +15,9 @@ from typing import cast as typed
 
 from taskmap.graph.build import define
 from taskmap.graph.nodes import Node, OperatorNode
+from taskmap.graph.ops.matmul import mm
 from taskmap.graph.ops.pointwise import pointwise
-from taskmap.graph.ops.views import reshape
+from taskmap.graph.ops.views import permute, reshape
 from taskmap.ir.analysis.simplify import Simplifier
 from taskmap.ir.construct import (
     binary,
@@ -28,6 +30,7 @@ from taskmap.ir.construct import (
     load,
     maximum,
     minimum,
+    product,
     reduce,
     select,
     static_size,
@@ -121,6 +124,8 @@ def convolution(
     if None in kernel:
         raise UnsupportedError("a convolution whose kernel has a symbolic size")
     known = tuple(n for n in kernel if n is not None)
+    if transposed and groups == 1 and not any(extra) and _lies_apart(slide, known):
+        return _side_by_side(x, w, known)
     node = (_transposed if transposed else _direct)(x, w, known, slide, groups, extra)
     attrs = {
         "stride": slide.stride,
@@ -216,6 +221,27 @@ def _transposed(
         return at
 
     return define("convolution", [x, w], (x.shape[0], of_group * groups, *spatial), element, x.dtype)
+
+
+_MANY_TAPS = 32
+"""Taps of a window that does not overlap from which a transposed convolution is a matrix product."""
+
+
+def _lies_apart(s: Window, kernel: tuple[int, ...]) -> bool:
+    """True if the windows of a transposed convolution lie side by side, and have many elements."""
+    same = s.stride == kernel and not any(s.padding) and all(d == 1 for d in s.dilation)
+    return same and math.prod(kernel) > _MANY_TAPS
+
+
+def _side_by_side(x: Node, w: Node, kernel: tuple[int, ...]) -> Node:
+    """A transposed convolution whose windows lie side by side: each element of the result is one position's product."""
+    rank, (n, c), spatial = len(kernel), x.shape[:2], x.shape[2:]
+    rows = reshape(permute(x, (0, *range(2, rank + 2), 1)), (product([n, *spatial]), c))
+    found = mm(rows, reshape(w, (c, product(w.shape[1:]))))
+    windows = reshape(found, (n, *spatial, *w.shape[1:]))
+    order = [axis for d in range(rank) for axis in (1 + d, rank + 2 + d)]
+    sizes = [Simplifier().dim(size * k) for size, k in zip(spatial, kernel, strict=True)]
+    return reshape(permute(windows, (0, rank + 1, *order)), (n, w.shape[1], *sizes))
 
 
 def source_positions(
