@@ -17,7 +17,7 @@ No header is included, so compile time depends on use alone. The names (V is a v
     tm_bits_V(x)  tm_from_bits_V(u)                  the representation, in unsigned integers (`u32x16`)
     tm_select_V(m, a, b)                             a where m is set
     tm_lt_V(x, y)  tm_le_V  tm_gt_V  tm_ge_V  tm_eq_V  tm_ne_V   a mask, also of vectors of several registers
-    tm_checked_index_V(i, n, error)                  i, or i + n where it is negative; *error is set where it is no index
+    tm_checked_index_V(i, n, error)                  i, or i + n where it is negative; *error: it is no index
     tm_any_M(m)  tm_all_M(m)                         an int, 0 or 1
     tm_not_M(m)
     tm_cast_DxL_to_ExL(x)                            D, E also masks, and b8, the bytes 0 and 1 of a bool

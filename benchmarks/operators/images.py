@@ -52,7 +52,9 @@ IMAGES: Cases = {
     ),
     **_both("bicubic x2", lambda x: functional.interpolate(x, scale_factor=2, mode="bicubic"), f32(8, 16, 56, 56)),
     "area": of(lambda x: functional.interpolate(x, size=24, mode="area"), f32(*_SHAPE), backward=True),
-    "linear": of(lambda x: functional.interpolate(x, scale_factor=3, mode="linear"), f32(8, 64, 1000), backward=True),
+    "linear x3": of(
+        lambda x: functional.interpolate(x, scale_factor=3, mode="linear"), f32(8, 64, 1000), backward=True
+    ),
     "trilinear": of(
         lambda x: functional.interpolate(x, scale_factor=2, mode="trilinear"), f32(1, 16, 16, 28, 28), backward=True
     ),

@@ -20,7 +20,6 @@ from taskmap.ir.lower.conditions import FLAT, NO_VECTOR_LOOPS, KernelPass
 from taskmap.ir.types import i64
 from taskmap.ir.visit import children, map_body, rebuild
 
-
 _DIVISIONS = {op: pair for pair in (("floordiv", "mod"), ("tdiv", "tmod")) for op in pair}
 """Quotient and remainder of a kind, by the name of either."""
 
@@ -209,8 +208,8 @@ class _Lanes:
         return rebuild(e, new) if divided is None else divided
 
     def divided(self, e: ir.Expr, operands: list[ir.Expr]) -> ir.Expr | None:
-        """The quotient, or the remainder, of a ramp by a constant of which the ramp passes one multiple at most: that of
-        its first element, and in the lanes beyond the multiple one more (or the divisor less)."""
+        """The quotient, or the remainder, of a ramp by a constant, if the ramp passes one multiple of it at most: that
+        of the first element, and in the lanes beyond the multiple one more (or the divisor less)."""
         if not isinstance(e, ir.Binary) or e.op not in _DIVISIONS or e.dtype != i64:
             return None
         ramp, divisor = operands[0], constant_value(operands[1])

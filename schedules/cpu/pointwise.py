@@ -105,8 +105,8 @@ def _kept_apart(
     outputs: Sequence[tuple[Buffer, tuple[Expr, ...]]],
     lanes: int,
 ) -> Callable[[list[int], int], bool]:
-    """A test that an axis is no part of a run: positions along either are values, which merged axes give by a division, and
-    rows along the axis fill vectors."""
+    """A test that an axis is no part of a run: positions along either are values, which merged axes give by a division,
+    and rows along the axis fill vectors."""
     numbered = numbered_axes(task, axes, shape, outputs)
 
     def apart(run: list[int], axis: int) -> bool:

@@ -4,7 +4,7 @@ static __attribute__((noinline)) void tm_mixed_loop0(const bf16 *restrict px_0, 
   for (i64 v_6 = first; v_6 < end; v_6++) {
     const m8x16 keep_7 = tm_mask_b8x16_to_m8x16(tm_load_b8x16(pkeep_2 + (v_6 * 16LL)));
     const i64x16 at_8 = tm_load_i64x16(pat_1 + (v_6 * 16LL));
-    const bf16x16 x_9 = tm_gather_bf16_i64x16(px_0, ({ i64x16 at = at_8; const i64x16 sizes = tm_splat_i64x16(50LL); for (int l = 0; l < 16; l++) { i64 i = at[l]; const i64 n = sizes[l]; if (i < 0) i += n; if (i < 0 || i >= n) { *error = 1; i = 0; } at[l] = i; } at; }));
+    const bf16x16 x_9 = tm_gather_bf16_i64x16(px_0, tm_checked_index_i64x16(at_8, tm_splat_i64x16(50LL), error));
     const bf16x16 where_10 = tm_select_bf16x16(tm_mask_m8x16_to_m16x16(keep_7), x_9, tm_splat_bf16x16(0x3fc0));
     tm_store_bf16x16(py_3 + (v_6 * 16LL), where_10);
     const i8x16 choose_11 = tm_select_i8x16(tm_mask_m32x16_to_m8x16(((m32x16)(tm_cast_bf16x16_to_f32x16(where_10) < tm_splat_f32x16(0.5f)))), tm_neg_i8x16(tm_cast_i64x16_to_i8x16(at_8)), tm_add_i8x16(tm_cast_i64x16_to_i8x16(at_8), tm_cast_i64x16_to_i8x16(at_8)));

@@ -22,4 +22,4 @@ FMOD = f"""\
 FAR_F32 = "  return tm_cast_${W}_to_$V(tm_fmod_$W(tm_cast_${V}_to_$W(x), tm_cast_${V}_to_$W(y)));"
 """Of f32: exact in f64, whose quotients may be 2^29 times as large."""
 CONSTANTS = {"f32": {"most": "0x1p22f", "F": "F"}, "f64": {"most": "0x1p51", "F": ""}}
-"""What the body leaves open."""
+"""The constants that the body leaves open."""

@@ -12,7 +12,7 @@ _CONSTANTS = {
     "f32": ("0x1.921fb6p+0f", "0x1.777a5cp-25f", "0x1.921fb6p+1f", "0x1.777a5cp-24f"),
     "f64": ("0x1.921fb54442d18p+0", "-0x1.1a62633145c07p-54", "0x1.921fb54442d18p+1", "-0x1.1a62633145c07p-53"),
 }
-"""What the bodies leave open, by element type."""
+"""The constants that the bodies leave open, by element type."""
 
 # atan(q) = q + q^3 p(q^2) for 0 <= q <= 1 (f64: tan(pi/8)), in arc + less
 _ATAN_CORE = {

@@ -88,7 +88,7 @@ BINARY = {"pow": _POW, "hypot": _HYPOT}
 BODIES = {"asinh": _ASINH, "acosh": _ACOSH, "atanh": _ATANH, "erfc": _ERFC, "erfinv": _ERFINV, **BINARY}
 """The same of `x`, too."""
 STEP = "f32_"
-"""What the names of steps begin with: `tm_f32_pow_f64x8` takes and gives f32 values in f64."""
+"""The beginning of the names of steps: `tm_f32_pow_f64x8` takes and gives f32 values in f64."""
 STEPS = {STEP + name: body for name, body in BODIES.items()}
 
 

@@ -167,4 +167,4 @@ less two."""
 WIDE = {f"wide_{name}": _body(name, "f32", _WIDE, "0x1p20f", f"far_{name}") for name in _NAMES}
 """Bodies of the same functions in f32, reduced in f64."""
 CONSTANTS = {"f32": {"tiny": "0x1p-12f", "top": "30", "F": "F"}, "f64": {"tiny": "0x1p-27", "top": "62", "F": ""}}
-"""What the bodies leave open."""
+"""The constants that the bodies leave open."""

@@ -13,6 +13,7 @@ from taskmap.schedules.common.inline import Inliner
 from taskmap.schedules.common.loops import lane_kind
 from taskmap.schedules.cpu.attention.query_block import QueryBlock, QueryTile
 
+
 class FewQueriesBlock(QueryBlock):
     """A block of queries that reads keys in place."""
 

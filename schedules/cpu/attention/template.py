@@ -10,10 +10,10 @@
         out = o / l
 
 A tile's scores stay in the first-level cache. If one block holds all keys, a tile is finished at once and nothing is
-rescaled. Few queries read keys in place (``few_queries``). Products of bf16 run on tile registers where the target has them (``tile_block``), or on dot products
-(``dot_block``). The definition of a score
-(scale, mask, causality) comes from the operator; the template only supplies the product q k. Methods: Milakov and
-Gimelshein, "Online normalizer calculation for softmax" (2018); Dao et al., "FlashAttention" (2022).
+rescaled. Few queries read keys in place (``few_queries``). Products of bf16 run on tile registers where the target has
+them (``tile_block``), or on dot products (``dot_block``). The definition of a score (scale, mask, causality) comes from
+the operator; the template only supplies the product q k. Methods: Milakov and Gimelshein, "Online normalizer
+calculation for softmax" (2018); Dao et al., "FlashAttention" (2022).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from taskmap.ir.builder import Builder
-from taskmap.ir.construct import ceil_div, index, minimum, product
+from taskmap.ir.construct import ceil_div, index, minimum, product, static_size
 from taskmap.ir.errors import ScheduleError
 from taskmap.ir.loops import parallel_grid, worth_sharing
 from taskmap.ir.nodes import Dim, Kernel
@@ -99,7 +99,8 @@ class _Template:
                 step = DotQueryBlock(*where, *shape, product=dots)
             else:
                 step = QueryBlock(*where, *shape)
-                if reads_rows(Lengths.of(a), self.target) and not step.keys_are_columns():
+                few = static_size(queries) is not None and reads_rows(Lengths.of(a), self.target)
+                if few and not step.keys_are_columns():
                     step = FewQueriesBlock(*where, *shape)
             step.allocate()
             if a.causal:

@@ -185,6 +185,50 @@ def test_unary_f32_is_accurate(build: Callable[[str, str], ctypes.CDLL], isa: st
         assert error[worst] <= bound, f"{name}({x[worst]!r}) = {y[worst]!r}: {error[worst]} ulp"
 
 
+def test_every_lane_count_of_f64_computes_the_same(build: Callable[[str, str], ctypes.CDLL]) -> None:
+    names = [
+        "exp",
+        "exp2",
+        "expm1",
+        "log",
+        "log1p",
+        "log2",
+        "log10",
+        "sin",
+        "cos",
+        "tan",
+        "tanh",
+        "sinh",
+        "cosh",
+        "erf",
+    ]
+    names += ["asin", "acos", "atan", "atan2", "fmod"]
+    x = float_inputs(torch.float32).nan_to_num().double()
+    for name in names:
+        results = []
+        for lanes in (1, 2, 4, 8):
+            library = build(functions_of("f64", names, lanes), "avx2")
+            inputs = (x, x.flip(0).contiguous()) if name in BINARY else (x,)
+            results.append(run(library, f"{name}_f64", torch.float64, *inputs))
+        for result in results[1:]:
+            assert_same(result, results[0], x)
+
+
+@pytest.mark.parametrize(("isa", "lanes"), [("avx512", 16), ("avx2", 8), ("generic", 4)])
+def test_large_and_small_integers_divide(build: Callable[[str, str], ctypes.CDLL], isa: str, lanes: int) -> None:
+    """Of 64 bits: next to 2^51, where vectors give way to one lane after another, and beside small ones."""
+    library = build(functions_of("i64", ["floor_div", "trunc_div", "remainder"], lanes), isa)
+    edges = [s * (2**p + d) for p in (31, 50, 51, 52, 62) for d in (-1, 0, 1) for s in (1, -1)]
+    values = torch.tensor([*edges, *range(-9, 10), 5], dtype=torch.int64)
+    x, y = (v.contiguous() for v in (values.repeat(len(values)), values.repeat_interleave(len(values))))
+    count = len(x) // 64 * 64
+    x, y = x[:count], y[:count]
+    some = y != 0
+    for name in ("floor_div", "trunc_div", "remainder"):
+        found = run(library, f"{name}_i64", torch.int64, x, y)
+        assert_same(found[some], reference(name)(x[some], y[some]), x[some], y[some])
+
+
 def test_every_lane_count_computes_the_same(build: Callable[[str, str], ctypes.CDLL]) -> None:
     """A tail computed with fewer lanes, or with one, equals the result of full vectors."""
     names = ["exp", "expm1", "exp2", "erf", "tanh", "log", "log2", "log10", "log1p", "sigmoid", "sin", "floor", "max"]

@@ -148,6 +148,26 @@ def test_keys_that_are_columns_in_memory_are_copied_along_them() -> None:
     check(cases, LOOSE)
 
 
+@pytest.mark.parametrize(("queries", "depth", "keys", "in_place"), [
+    (1, 64, 300, True), (1, 16, 33, True), (2, 64, 1000, True), (16, 64, 100, False), (1, 61, 100, False),
+])  # fmt: skip
+def test_few_queries_read_keys_in_place(queries: int, depth: int, keys: int, in_place: bool) -> None:
+    cases = []
+    for causal, transposed in ((False, False), (True, False), (False, True)):
+        q, k, v = tensor(2, 2, queries, depth), tensor(2, 2, keys, depth), tensor(2, 2, keys, 24)
+        y = attention(q, k, v, causal=causal)
+        strides = {k: permuted_strides(k.shape, (0, 1, 3, 2))} if transposed else {}
+        task = fused([y], y, strides, inputs=[q, k, v])
+        for isa in isas():
+            kernel = schedule(task, target(isa))
+            copied = any(isinstance(s, Allocate) and s.buffer.name == "keys_t" for s in walk_stmts(kernel.body))
+            assert copied != (in_place and not transposed and target(isa).lanes(4) > 1)
+            arrays = [random_array(random.Random(keys), f32, n) for n in
+                      ((2, 2, queries, depth), (2, 2, keys, depth), (2, 2, keys, 24))]  # fmt: skip
+            cases.append(Case(task, arrays, isa=isa))
+    check(cases, LOOSE)
+
+
 @pytest.mark.parametrize("isa", ["avx512", "avx2"])
 def test_blocks_of_any_number_of_keys_are_contiguous_panels_and_masks_of_32_bits(isa: str) -> None:
     """Keys far apart by a power of two would share few sets of the first-level cache, and wide masks spill."""

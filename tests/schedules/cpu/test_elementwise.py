@@ -257,6 +257,38 @@ def test_flattened_rows_are_no_gather(isa: str) -> None:
     assert "tm_remainder" not in text
 
 
+@pytest.mark.parametrize("columns", [67, 5])
+def test_positions_that_are_values_are_counted_not_divided(columns: int) -> None:
+    """A comparison of the row with the column: rows that fill vectors have a loop of their own."""
+    cases = []
+    for isa in isas():
+        x = Buffer("x", f32, (19, columns))
+        i, j = Var("i"), Var("j")
+        value = select(compare("le", j - i, 2), x[i, j], const(0.0, f32)) + cast(j, f32)
+        y = Buffer("y", f32, (19, columns))
+        task = Task("tril", (x,), (Stage(y, (i, j), value, "y"),), (y,))
+        machine = target(isa)
+        text = generate(lower(schedule(task, machine), target=machine), machine.vector_bytes).text
+        if columns >= machine.lanes(4):
+            assert "tm_floor_div_i64" not in text
+            assert "tm_remainder_i64" not in text
+        cases.append(Case(task, [np.arange(19 * columns, dtype=np.float32).reshape(19, columns)], isa=isa))
+    check(cases)
+
+
+@pytest.mark.parametrize("divisor", [1, 3, 15, 16, 17, 1000])
+def test_quotients_of_neighbours(divisor: int) -> None:
+    """Whole and rest of ramps of positive and negative numbers, by a constant smaller and larger than a vector."""
+    cases = []
+    for isa in isas():
+        i = Var("i")
+        y, z = Buffer("y", i64, (101,)), Buffer("z", i64, (101,))
+        place = i * 3 - 50
+        stages = (Stage(y, (i,), place // divisor, "y"), Stage(z, (i,), place % divisor, "z"))
+        cases.append(Case(Task("parts", (), stages, (y, z)), [], isa=isa))
+    check(cases)
+
+
 def test_large_transposes_go_in_tiles() -> None:
     rng = np.random.default_rng(0)
     cases = []
