@@ -240,7 +240,8 @@ class _Correlation(ConvolutionBase):
         return f"cpu.correlation_depthwise(channels={size})"
 
     def channels(self, values: Inliner, first_channel: Expr, size: int) -> None:
-        """All taps of some channels: a sum for each tap stays in registers while the positions of a block pass."""
+        """All taps of some channels: a sum for each tap stays in registers while the positions of a block pass. Blocks
+        are added up afterwards, which loses fewer digits than one long sum."""
         c, b = self.conv, self.b
         taps = [tuple(map(index, tap)) for tap in itertools.product(*(range(k) for k in c.kernel))]
         groups = column_groups(size, self.lanes)
@@ -256,13 +257,13 @@ class _Correlation(ConvolutionBase):
             for channel, _ in each_column(b, inside, groups):
                 acc = b.allocate("acc", self.accumulate, (len(taps),), Scope.REGISTER)
                 for t in range(len(taps)):
-                    b.store(acc, t, sums[t, channel])
+                    b.store(acc, t, 0.0)
                 with b.grid(["y", "x"], [index(m) for m in counts]) as (y, x):
                     value = b.let("still", fixed[still.at(still_phase, y, x, zero, channel)])
                     for t, tap in enumerate(taps):
                         b.store(acc, t, acc[t] + value * slid[moving.at(phase, y, x, tap, channel)])
                 for t in range(len(taps)):
-                    b.store(sums, (t, channel), acc[t])
+                    b.store(sums, (t, channel), sums[t, channel] + acc[t])
 
         self.each_block(values, rows, columns, add)
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
+import torch
 
 from taskmap.graph.nodes import Node
 from taskmap.graph.ops.convolution import convolution
@@ -16,7 +18,7 @@ from taskmap.schedules import schedule
 from tests.schedules.graph_tasks import channels_last, fused, tensor
 from tests.schedules.interpreting import check_every_pass
 from tests.schedules.random_tasks import random_array
-from tests.schedules.running import ISAS, Case, check, isas, target
+from tests.schedules.running import ISAS, Case, check, isas, run_cases, target
 
 LOOSE = {"f32": 2e-4, "f16": 2e-2, "bf16": 1e-1}
 
@@ -82,3 +84,19 @@ def test_random_gradients_on_the_machine() -> None:
 def test_random_gradients_in_the_interpreter(isa: str) -> None:
     for seed in range(ISAS.index(isa), 9, 3):
         check_every_pass(random_case(300 + seed, isa, 5), {**LOOSE, "f64": 1e-9})
+
+
+@pytest.mark.parametrize("channels_per_group", [1, 8])
+def test_long_sums_keep_their_digits(channels_per_group: int) -> None:
+    """12,544 positive products for each element: added one after another they had four times this error."""
+    channels = 16
+    x, w = tensor(4, channels, 56, 56), tensor(channels, channels_per_group, 3, 3)
+    groups = channels // channels_per_group
+    how = ([1, 1], [1, 1], [1, 1], False)
+    node = weight_gradient(tensor(4, channels, 56, 56), x, w, *how, groups)
+    images = [torch.rand(4, channels, 56, 56) for _ in node.inputs]
+    grad, image = (t.double() for t in images)
+    exact = torch.nn.grad.conv2d_weight(image, list(w.shape), grad, padding=1, groups=groups).numpy()  # type: ignore[no-untyped-call, arg-type]
+    for isa in isas():
+        ((found,),) = run_cases([Case(fused([node], node), [t.numpy() for t in images], isa=isa)])
+        assert np.abs(found / exact - 1).max() < 1.5e-6
