@@ -85,7 +85,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
     "taskmap.graph.passes": (
         "base elements",
         "biases byte_products byte_tables constants convolutions/ duplicates few_channels growing",
-        "narrow_weights paddings quotients scales shared_keys views winograd",
+        "narrow_weights paddings quotients scales shared_keys single_rows views winograd",
         "attention_scores casts concatenations integer_sums weight_packing",
         "attention pack_classes",
         "__init__",
