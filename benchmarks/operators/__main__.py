@@ -1,9 +1,9 @@
-"""Single operators: eager mode, Inductor and taskmap in interleaved rounds, forward and with gradients.
+"""Single operators: eager mode and taskmap, and Inductor if asked, in interleaved rounds, forward and with gradients.
 
 Operators that draw random numbers are timed and not compared. The error is the largest difference to the result in
 float64, over its largest value; of gradients, those of the sum of squares.
 
-python -m benchmarks operators [--only "sum of*" ...] [--engines eager taskmap] [--rounds N] [--threads N]
+python -m benchmarks operators [--only "sum of*" ...] [--engines eager inductor taskmap] [--rounds N] [--threads N]
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from benchmarks.support.conditions import Probe
 from benchmarks.support.harness import Protocol, geometric_mean, interleave
 from benchmarks.support.report import Check, Report, parser, start
 
-ENGINES = ("eager", "inductor", "taskmap")
+ENGINES = ("eager", "taskmap")
 FAMILIES = {
     "elementwise": ELEMENTWISE,
     "reductions": REDUCTIONS,

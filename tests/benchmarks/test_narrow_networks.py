@@ -30,7 +30,10 @@ QUICK = ["--small", "--rounds", "1", "--window", "0.001", "--patience", "0", "--
 @pytest.mark.parametrize(("benchmark", "words", "names"), [
     (networks, ["--models", "llama"], ["llama"]),
     (decoder_step, ["--kinds", "bf16", "int4"], ["bf16", "int4"]),
-    (quantised, ["--models", "mobilenet_v2", "--inputs", "2"], ["mobilenet_v2, qdq", "mobilenet_v2, dynamic"]),
+    pytest.param(
+        quantised, ["--models", "mobilenet_v2", "--inputs", "2"], ["mobilenet_v2, qdq", "mobilenet_v2, dynamic"],
+        marks=pytest.mark.long,
+    ),
 ])  # fmt: skip
 def test_they_run_and_resume(
     benchmark: Any, words: list[str], names: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -1,7 +1,8 @@
 """Every GPU template at the corners of its space of configurations: compiled by NVRTC for sm_80 and sm_90a, and run in
 the simulator against float64, with copies landing late and early, and threads in several orders.
 
-Of all kernels those that covering.py chooses: TASKMAP_CORNERS=all, or python -m benchmarks.cuda_corners, runs all.
+Of all kernels those that covering.py chooses, in two of the four ways unless --long is given: TASKMAP_CORNERS=all, or
+python -m benchmarks.cuda_corners, runs all.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from benchmarks.support.conditions import Conditions
 from taskmap.ir.errors import CompilerFailedError
 from taskmap.schedules.cuda.matmul.config import MatmulConfig
 from tests.cuda_proof.covering import Candidate, candidates, covered, covering
-from tests.cuda_proof.proving import ARCHITECTURES, Corner, Proof, corners
+from tests.cuda_proof.proving import ARCHITECTURES, RUNS, SOME_RUNS, Corner, Proof, corners
 from tests.cuda_proof.subjects import Subject, corners_of, subjects
 
 ALL = os.environ.get("TASKMAP_CORNERS") == "all"
@@ -29,8 +30,8 @@ EVERY = candidates(subjects(), ARCHITECTURES)
 
 
 @pytest.fixture(scope="module")
-def proof() -> Iterator[Proof]:
-    made = Proof()
+def proof(request: pytest.FixtureRequest) -> Iterator[Proof]:
+    made = Proof(runs=RUNS if request.config.getoption("--long") else SOME_RUNS)
     yield made
     made.close()
 

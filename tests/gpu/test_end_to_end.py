@@ -72,6 +72,7 @@ def make_gpu(shared_cache: Path, out: Path, only: Sequence[str], faults: Mapping
     return done.stdout + done.stderr
 
 
+@pytest.mark.long
 def test_sick_kernels_cost_themselves_alone(shared_cache: Path, tmp_path: Path) -> None:
     """A crash, a hang, a lost context and a wrong result: each is reported, and later cases are measured."""
     out = tmp_path / "out"
