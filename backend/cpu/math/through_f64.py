@@ -43,8 +43,8 @@ _ATANH = """\
   $V y = 0.5 * tm_log_$V((1 + x) / (1 - x));
   return tm_select_$V(tm_abs_$V(x) < 0x1p-14, x + x * x * x * (1. / 3), y);"""
 _HYPOT = """\
-  $M infinite = (tm_abs_$V(x) == __builtin_inf()) | (tm_abs_$V(y) == __builtin_inf());
-  return tm_select_$V(infinite, tm_splat_$V(__builtin_inf()), tm_sqrt_$V(x * x + y * y));"""
+  $V a = tm_abs_$V(x), b = tm_abs_$V(y), root = tm_sqrt_$V(a * a + b * b);
+  return tm_select_$V(a == __builtin_inf(), a, tm_select_$V(b == __builtin_inf(), b, root));"""
 
 # exp(-a^2) g((a - 2) / (a + 2)) for a >= 0, and 2 less that of -x for x < 0. Beyond 10.2 f32 has no number so small.
 _ERFC = (
