@@ -58,15 +58,23 @@ def numbered_axes(
     task: Task, axes: Sequence[Var], extents: Sequence[Dim], outputs: Sequence[tuple[Buffer, tuple[Expr, ...]]]
 ) -> frozenset[int]:
     """The axes along which a position is itself a value, as in a comparison of the row with the column."""
+    if all(_outside_loads([s.body]).isdisjoint(s.axes) for s in task.stages):
+        return frozenset()
     _, body, elements = _inlined(task, axes, extents, outputs)
+    seen = _outside_loads([*elements, *(s.value for s in walk_stmts(body) if isinstance(s, (Let, Store)))])
+    return frozenset(d for d, axis in enumerate(axes) if axis in seen)
+
+
+def _outside_loads(roots: Sequence[Expr]) -> set[Expr]:
+    """All parts of expressions but the loads and their indices."""
     seen: set[Expr] = set()
-    stack = [*elements, *(s.value for s in walk_stmts(body) if isinstance(s, (Let, Store)))]
+    stack = list(roots)
     while stack:
         e = stack.pop()
         if e not in seen and not isinstance(e, Load):
             seen.add(e)
             stack.extend(children(e))
-    return frozenset(d for d, axis in enumerate(axes) if axis in seen)
+    return seen
 
 
 def _inlined(
