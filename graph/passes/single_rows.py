@@ -34,9 +34,11 @@ class MultiplySingleRows(GraphPass):
         constant = graph.computed_once()
 
         def visit(now: Node, was: Node) -> Node:
-            if was.op != "mm" or not was.is_compute or static_size(was.shape[0]) != 1:
-                return now
+            if was.op != "mm" or not was.is_compute or static_size(was.shape[0]) != 1 or len(now.inputs) != 2:
+                return now  # weights that are kept narrow have scales, too
             x, turned = now.inputs
+            if not x.dtype == turned.dtype == now.dtype:
+                return now
             if was.inputs[1] in constant or not _is_transposed(turned) or now.dtype not in (f32, f64):
                 return now
             (y,) = turned.inputs
