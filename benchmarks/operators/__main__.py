@@ -1,7 +1,7 @@
 """Single operators: eager mode and taskmap, and Inductor if asked, in interleaved rounds, forward and with gradients.
 
-Operators that draw random numbers are timed and not compared. The error is the largest difference to the result in
-float64, over its largest value; of gradients, those of the sum of squares.
+Operators that draw random numbers are timed and not compared. The error is the norm of the difference to the result
+in float64, over that of the result; of gradients, those of the sum of squares.
 
 python -m benchmarks operators [--only "sum of*" ...] [--engines eager inductor taskmap] [--rounds N] [--threads N]
 """
@@ -9,6 +9,7 @@ python -m benchmarks operators [--only "sum of*" ...] [--engines eager inductor 
 from __future__ import annotations
 
 import gc
+import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
@@ -42,8 +43,8 @@ LEAST = 0.8
 """The speed relative to the better of the others, at least."""
 MOST_ERROR = 4.0
 """The error over eager mode's, at most."""
-ROUNDING = 1e-7
-"""An error of eager mode's below this counts as this: about the rounding of f32."""
+ROUNDING, ROUNDING_F64 = 1e-7, 2.2e-16
+"""An error of eager mode's below this counts as this: about the rounding of f32, and of results in f64."""
 
 Run = Callable[..., tuple[Tensor, ...]]
 
@@ -74,8 +75,16 @@ def _wide(x: Tensor) -> Tensor:
 
 
 def _error(found: Sequence[Tensor], exact: Sequence[Tensor]) -> float:
-    pairs = [(f, e) for f, e in zip(found, exact, strict=True) if e.is_floating_point()]
-    return max((relative_error((f.double(),), (e,)) for f, e in pairs), default=0.0)
+    """The largest error; infinite where one is a NaN or an infinity and the other is not the same."""
+    worst = 0.0
+    for f, e in zip(found, exact, strict=True):
+        if e.is_floating_point():
+            finite = e.isfinite()
+            if not torch.equal(f.double()[~finite].nan_to_num(), e[~finite].nan_to_num()):
+                return math.inf
+            here = relative_error((f.double()[finite],), (e[finite],)) if finite.any() else 0.0
+            worst = max(worst, math.inf if math.isnan(here) else here)
+    return worst
 
 
 def measured(name: str, case: Case, backward: bool, engines: Sequence[str], protocol: Protocol, probe: Probe) -> Any:
@@ -89,6 +98,7 @@ def measured(name: str, case: Case, backward: bool, engines: Sequence[str], prot
         exact = direction(case.function)(*(_wide(x) for x in inputs))
     except RuntimeError:  # an operator that f64 lacks
         exact = None
+    wide = {x.dtype for x in inputs if x.is_floating_point()} == {torch.float64}
     calls, errors = dict[str, Callable[[], object]](), dict[str, float]()
     for engine in engines:
         torch._dynamo.reset()
@@ -104,7 +114,7 @@ def measured(name: str, case: Case, backward: bool, engines: Sequence[str], prot
         "milliseconds": {engine: 1e3 * kept.seconds(engine).median for engine in engines},
         "speed": kept.speedup("taskmap", best).median,
         "best": best,
-        "error_over_eager": errors["taskmap"] / max(errors["eager"], ROUNDING),
+        "error_over_eager": errors["taskmap"] / max(errors["eager"], ROUNDING_F64 if wide else ROUNDING),
     }
 
 

@@ -12,6 +12,7 @@
     float         floating-point functions by plain arithmetic
     float32       elementary functions of f32 by polynomials
     float64       the same of f64
+    hyperbolics   sinh and cosh of both
     trigonometry  sine, cosine, tangent
     inverse_trigonometry  asin, acos, atan, atan2
     through_f64   functions of f32 that are short formulas in f64

@@ -10,6 +10,7 @@ same bits.
 
 from __future__ import annotations
 
+from taskmap.backend.cpu.math.hyperbolics import sinh_and_cosh
 from taskmap.backend.cpu.math.types import fused, horner
 
 # exp(r) - 1 - r = r^2 q(r) for |r| <= ln(2) / 2; e1 is exp(r) - 1
@@ -173,25 +174,6 @@ _ERF = (
   return tm_copysign_$V(tm_select_$V(a < 1.0f, {fused("a", "p", "a")}, tail), signed_x);"""
 )
 
-# sinh(x) = x + x^3 p(x^2) for |x| < 1; from there on, and for cosh, half of e and its reciprocal, which do not overflow
-# before the result.
-_HALF_EXP = (
-    """\
-  $V a = tm_abs_$V(x), signed_x = x;
-  x = tm_atmost_$V(a, tm_splat_$V(91.0f));
-"""
-    + _EXP_CORE
-    + "  $V e = tm_scale_$V(e1 + 1.0f, n - 1.0f);\n"
-)
-_SINH = (
-    _HALF_EXP
-    + "  $V s = a * a;\n"
-    + horner("p", "s", "0x1.756c2p-19f 0x1.a022bcp-13f 0x1.1110ep-7f 0x1.555556p-3f")
-    + f"  $V y = tm_select_$V(a < 1.0f, {fused('a * s', 'p', 'a')}, e - 0.25f / e);\n"
-    + "  return tm_copysign_$V(y, signed_x);"
-)
-_COSH = _HALF_EXP + "  return e + 0.25f / e;"
-
 # Bodies of functions of `x`, and full definitions of their helpers.
 BODIES = {
     "exp": _EXP,
@@ -204,7 +186,6 @@ BODIES = {
     "log10": _LOG10,
     "log1p": _LOG1P,
     "erf": _ERF,
-    "sinh": _SINH,
-    "cosh": _COSH,
+    **sinh_and_cosh("91.0f", _EXP_CORE, "e1 + 1.0f", "0x1.756c2p-19f 0x1.a022bcp-13f 0x1.1110ep-7f 0x1.555556p-3f"),
 }
 SHARED = {"log_split": _LOG_SPLIT, "log_edges": _LOG_EDGES}

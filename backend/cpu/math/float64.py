@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from taskmap.backend.cpu.math.hyperbolics import sinh_and_cosh
 from taskmap.backend.cpu.math.types import fused, horner
 
 # exp(r) - 1 - r = r^2 q(r) for |r| <= ln(2) / 2; ln(2) in two parts, the first of 32 bits.
@@ -69,28 +70,10 @@ _TANH = (
   return tm_copysign_$V(tm_select_$V(a < 0.6, {fused("a * s", "p", "a")}, 1.0 - 2.0 / (e + 1.0)), signed_x);"""
 )
 
-# As in f32.
-_HALF_EXP = (
-    """\
-  $V a = tm_abs_$V(x), signed_x = x;
-  x = tm_atmost_$V(a, tm_splat_$V(712.0));
-"""
-    + _EXP_CORE
-    + "  $V e = tm_scale_$V(whole, n - 1.0);\n"
-)
 _SINH = (
-    _HALF_EXP
-    + "  $V s = a * a;\n"
-    + horner(
-        "p",
-        "s",
-        "0x1.b5c91a59d2f1cp-41 0x1.6116f3bc59ca5p-33 0x1.ae646ff60810cp-26 0x1.71de3a3b06518p-19 "
-        "0x1.a01a01a03726bp-13 0x1.111111111101ep-7 0x1.5555555555556p-3",
-    )
-    + f"  $V y = tm_select_$V(a < 1.0, {fused('a * s', 'p', 'a')}, e - 0.25 / e);\n"
-    + "  return tm_copysign_$V(y, signed_x);"
+    "0x1.b5c91a59d2f1cp-41 0x1.6116f3bc59ca5p-33 0x1.ae646ff60810cp-26 0x1.71de3a3b06518p-19 0x1.a01a01a03726bp-13 "
+    "0x1.111111111101ep-7 0x1.5555555555556p-3"
 )
-_COSH = _HALF_EXP + "  return e + 0.25 / e;"
 
 # erf(x) = x + x p(x^2) for |x| < 1; from there on 1 - exp(-x^2) g((x - 2) / (x + 2)), where 1 - erf(6) rounds to 0.
 _ERF = (
@@ -173,8 +156,7 @@ BODIES = {
     "expm1": _EXPM1,
     "sigmoid": _SIGMOID,
     "tanh": _TANH,
-    "sinh": _SINH,
-    "cosh": _COSH,
+    **sinh_and_cosh("712.0", _EXP_CORE, "whole", _SINH),
     "erf": _ERF,
     "log": _LOG,
     "log2": _LOG2,

@@ -23,11 +23,15 @@ from taskmap.ir.errors import CodegenError
 
 PREDICATES = frozenset(math_float.PREDICATES)
 _FAR = frozenset(["far_sin", "far_cos", "far_tan", "far_fmod"])
-BINARY = frozenset([*math_float.BINARY, *(name for name in math_libm.BINARY if name not in _FAR), "fmod", "max", "min"])
+BINARY = frozenset(
+    [*math_float.BINARY, *(name for name in math_libm.BINARY if name not in _FAR), "atan2", "fmod", "max", "min"]
+)
 UNARY = frozenset(
     [
         *math_float.UNARY,
         *math_float32.BODIES,
+        *trigonometry.BODIES["f32"],
+        *(name for name in inverse_trigonometry.BODIES["f32"] if name != "atan2"),
         *(name for name in math_libm.UNARY if name not in _FAR),
         *("sqrt", "round", "floor", "ceil", "trunc"),
     ]
