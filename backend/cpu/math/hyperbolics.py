@@ -6,8 +6,10 @@ from taskmap.backend.cpu.math.types import fused, horner
 
 
 def sinh_and_cosh(bound: str, core: str, power: str, coefficients: str) -> dict[str, str]:
-    """Bodies of both. From ``bound`` on they are infinite; ``core`` declares n and the parts of ``power``, exp(x) / 2^n;
-    ``coefficients``: sinh(x) = x + x^3 p(x^2) for |x| < 1."""
+    """Bodies of both. From ``bound`` on they are infinite; ``core`` declares n and the parts of ``power``, exp(x) / 2^n.
+
+    coefficients: of p, highest power first, in sinh(x) = x + x^3 p(x^2) for |x| < 1.
+    """
     half = (
         f"  $V a = tm_abs_$V(x), signed_x = x;\n  x = tm_atmost_$V(a, tm_splat_$V({bound}));\n"
         + core
