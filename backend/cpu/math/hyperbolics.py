@@ -6,7 +6,7 @@ from taskmap.backend.cpu.math.types import fused, horner
 
 
 def sinh_and_cosh(bound: str, core: str, power: str, coefficients: str) -> dict[str, str]:
-    """Bodies of both. From ``bound`` on they are infinite; ``core`` declares n and the parts of ``power``, exp(x) / 2^n.
+    """Bodies of both. Infinite from ``bound`` on; ``core`` declares n and the parts of ``power``, exp(x) / 2^n.
 
     coefficients: of p, highest power first, in sinh(x) = x + x^3 p(x^2) for |x| < 1.
     """
