@@ -1,10 +1,12 @@
 """A small matrix product to tune on this machine, and the arguments for that."""
 
+import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from taskmap.backend.store.objects import default_path
 from taskmap.ir.types import f32
 from taskmap.options import Options
 from taskmap.schedules import space_of
@@ -30,6 +32,10 @@ def operator() -> Operator:
 
 
 def setting(folder: Path) -> Setting:
+    """Kernels in a store of their own, where this compiler's trial is known: it takes seconds in each process."""
+    trusted_toolchain()
+    if not (folder / "compilers").exists():
+        shutil.copytree(default_path() / "compilers", folder / "compilers")
     return Setting(1, cache_dir=str(folder))
 
 
