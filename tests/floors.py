@@ -47,7 +47,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
     ),
     "taskmap.compile": (
         "constant_memory externs operator_names output_pool random_order recurrent_layers recurrent_tracing "
-        "shared_constants sharing strategies task_store unfuse without_memory",
+        "shared_constants sharing strategies task_store unfuse whole_operators without_memory",
         "aliases index_names runtime session",
         "assemble backward/ cuda_graphs kernels",
         "driver frozen",
@@ -82,10 +82,20 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "decompositions fx",
         "__init__",
     ),
+    "taskmap.graph.ops": (
+        "gather promotion resample views",
+        "pointwise",
+        "arithmetic creation join logic recurrent reductions",
+        "activations attention matmul norms scatter softmax",
+        "convolution",
+        "pooling rearrange",
+        "gradients/",
+        "__init__",
+    ),
     "taskmap.graph.passes": (
         "base elements",
         "biases byte_products byte_tables constants convolutions/ duplicates few_channels growing",
-        "narrow_weights paddings quotients scales shared_keys single_rows views winograd",
+        "few_rows narrow_weights paddings quotients scales shared_keys views winograd",
         "attention_scores casts concatenations integer_sums weight_packing",
         "attention pack_classes",
         "__init__",

@@ -12,7 +12,7 @@ No operator declares its class: whether it fuses follows from its expression (``
     pooling, resample           windows and interpolation
     gather, scatter             reads and writes at data-dependent positions
     attention, recurrent        attention, LSTM, GRU and RNN, one operator each
-    *_gradients                 the backward operators of a family
+    gradients/                  the backward operators, by family
 
 May import: ir, ``analysis.size_forms``, and ``build`` and ``nodes`` of graph.
 """

@@ -8,36 +8,56 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from taskmap.graph.build import define, reindex
+from taskmap.graph.build import define
 from taskmap.graph.nodes import Node
 from taskmap.ir.construct import call, cast, compare, const, index, load, maximum, minimum, select, static_size
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike
 from taskmap.ir.types import DType, compute_type, f32, f64, i64
 
+Neighbours = tuple[tuple[Expr, Expr], tuple[Expr, Expr]]
+"""Two source positions, each with its weight."""
+
 
 def upsample_nearest(x: Node, output_size: Sequence[Dim], scales: Sequence[float | None], exact: bool = False) -> Node:
     """The nearest source element; ``exact`` uses the centres of the cells, as PyTorch's "nearest-exact"."""
     rank = len(output_size)
-    sizes = x.shape[-rank:]
+    parts = list(zip(x.shape[-rank:], output_size, scales, strict=True))
+    whole = [not exact and whole_factor(*part) is not None for part in parts]
 
-    def place(i: Expr, n: Dim, o: Dim, scale: float | None) -> Expr:
-        whole = _whole_factor(n, o, scale)
-        if whole is not None and not exact:
-            return i // whole
-        step = const(1.0 / scale, f32) if scale else cast(index(n), f32) / cast(index(o), f32)
-        middle = cast(i, f32) + const(0.5, f32) if exact else cast(i, f32)
-        return minimum(cast(call("floor", middle * step), i64), index(n) - 1)
+    def table(size: Dim, target: Dim, scale: float | None) -> Node:
+        return define(
+            "resize_places", [], (target,), lambda: lambda i: nearest_place(i, size, target, scale, exact), i64
+        )
 
-    def source(*axes: Expr) -> list[ExprLike]:
-        parts = zip(axes[-rank:], sizes, output_size, scales, strict=True)
-        return [*axes[:-rank], *(place(*part) for part in parts)]
+    def element(f: Buffer, *tables: Buffer) -> Callable[..., ExprLike]:
+        def at(*axes: Expr) -> Expr:
+            read = iter(tables)
+            places = [
+                nearest_place(i, *part, exact) if simple else load(next(read), (i,))
+                for i, part, simple in zip(axes[-rank:], parts, whole, strict=True)
+            ]
+            return load(f, (*axes[:-rank], *places))
 
-    return reindex("upsample_nearest", x, (*x.shape[:-rank], *output_size), source)
+        return at
+
+    tables = [table(*part) for part, simple in zip(parts, whole, strict=True) if not simple]
+    return define("upsample_nearest", [x, *tables], (*x.shape[:-rank], *output_size), element)
 
 
-def _whole_factor(size: Dim, target: Dim, scale: float | None) -> int | None:
+def nearest_place(i: Expr, size: Dim, target: Dim, scale: float | None, exact: bool) -> Expr:
+    """The source position of result ``i``."""
+    whole = whole_factor(size, target, scale)
+    if whole is not None and not exact:
+        return i // whole
+    step = const(1.0 / scale, f32) if scale else cast(index(size), f32) / cast(index(target), f32)
+    middle = cast(i, f32) + const(0.5, f32) if exact else cast(i, f32)
+    return minimum(cast(call("floor", middle * step), i64), index(size) - 1)
+
+
+def whole_factor(size: Dim, target: Dim, scale: float | None) -> int | None:
     """The factor by which a dimension grows, if it is a whole number."""
     if scale:
         return int(scale) if scale == int(scale) else None
@@ -62,28 +82,50 @@ def upsample_linear(x: Node, output_size: Sequence[Dim], align_corners: bool, sc
     if not x.dtype.is_float:
         raise UnsupportedError(f"linear interpolation of {x.dtype}")
     wide = compute_type(x.dtype)
+    resized = [_Resized(*part) for part in zip(sizes, targets, scales, strict=True)]
+    tables = [t for r in resized for t in _tables(r, align_corners, wide)]
 
-    def element(f: Buffer) -> Callable[..., ExprLike]:
+    def element(f: Buffer, *read: Buffer) -> Callable[..., ExprLike]:
         def at(*axes: Expr) -> Expr:
-            parts = zip(axes[-rank:], sizes, targets, scales, strict=True)
-            corners = [_corners(i, n, o, s, align_corners, wide) for i, n, o, s in parts]
+            around = []
+            for d, (i, r) in enumerate(zip(axes[-rank:], resized, strict=True)):
+                low, share = load(read[2 * d], (i,)), load(read[2 * d + 1], (i,))
+                around.append(((low, const(1.0, wide) - share), (minimum(low + 1, index(r.size) - 1), share)))
             total: Expr | None = None
             for chosen in itertools.product((0, 1), repeat=rank):
-                place = [c[side][0] for c, side in zip(corners, chosen, strict=True)]
+                place = [c[side][0] for c, side in zip(around, chosen, strict=True)]
                 value = cast(load(f, (*axes[:-rank], *place)), wide)
-                for c, side in zip(corners, chosen, strict=True):
+                for c, side in zip(around, chosen, strict=True):
                     value = value * c[side][1]
                 total = value if total is None else total + value
             return cast(total if total is not None else f[axes], x.dtype)
 
         return at
 
-    return define("upsample_linear", [x], (*x.shape[:-rank], *targets), element, x.dtype)
+    return define("upsample_linear", [x, *tables], (*x.shape[:-rank], *targets), element, x.dtype)
 
 
-def _corners(
-    i: Expr, size: Dim, target: Dim, scale: float | None, align: bool, wide: DType
-) -> tuple[tuple[Expr, Expr], tuple[Expr, Expr]]:
+@dataclass(frozen=True, slots=True)
+class _Resized:
+    """A dimension of ``size`` elements, resized to ``target``."""
+
+    size: Dim
+    target: Dim
+    scale: float | None
+
+
+def _tables(r: _Resized, align: bool, wide: DType) -> tuple[Node, Node]:
+    """The source position below each result, and the next one's weight: both are computed once where sizes are
+    static."""
+
+    def of(i: Expr) -> Neighbours:
+        return corners(i, r.size, r.target, r.scale, align, wide)
+
+    places = define("resize_places", [], (r.target,), lambda: lambda i: of(i)[0][0], i64)
+    return places, define("resize_shares", [], (r.target,), lambda: lambda i: of(i)[1][1], wide)
+
+
+def corners(i: Expr, size: Dim, target: Dim, scale: float | None, align: bool, wide: DType) -> Neighbours:
     """The two source positions around output ``i``, each with its weight."""
     arithmetic = f64 if wide == f64 else f32
     if align:

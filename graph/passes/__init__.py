@@ -16,7 +16,7 @@ No pass removes dead nodes, because a graph's nodes are those that its outputs r
     integer_sums    products of dequantised tensors are computed with integers; the driver runs it for CPUs
     narrow_weights  weights of few bits are widened inside products of few rows; the driver runs it for CPUs
     shared_keys     single queries of heads that share their keys become one head's; the driver runs it for CPUs
-    single_rows     a row times a transposed matrix that changes is dot products; the driver runs it for CPUs
+    few_rows        few rows times a transposed matrix that changes, the other way round; the driver runs it for CPUs
     convolutions/   narrow floats as products of tiles, products inside depthwise kernels; the driver runs both for CPUs
     biases          biases are added to sums before these are rounded; the driver runs it for CPUs
     byte_products   products of bytes with the signs that dot products take

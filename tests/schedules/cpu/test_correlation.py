@@ -10,7 +10,7 @@ import torch
 
 from taskmap.graph.nodes import Node
 from taskmap.graph.ops.convolution import convolution
-from taskmap.graph.ops.convolution_gradients import weight_gradient
+from taskmap.graph.ops.gradients.convolution import weight_gradient
 from taskmap.ir.interp.definitions import size_of
 from taskmap.ir.nodes import Dim, Var
 from taskmap.ir.types import bf16, f16, f32, f64

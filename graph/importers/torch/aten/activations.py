@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from taskmap.graph.importers.torch.table import lowering
 from taskmap.graph.nodes import Node
-from taskmap.graph.ops import activation_gradients as gradients
 from taskmap.graph.ops import activations as ops
+from taskmap.graph.ops.gradients import activation as gradients
 
 lowering("relu.default")(ops.relu)
 lowering("relu6.default")(ops.relu6)

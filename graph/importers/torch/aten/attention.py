@@ -5,7 +5,7 @@ from __future__ import annotations
 from taskmap.graph.importers.torch.table import lowering
 from taskmap.graph.nodes import Node
 from taskmap.graph.ops import attention as ops
-from taskmap.graph.ops import attention_gradients as gradients
+from taskmap.graph.ops.gradients import attention as gradients
 from taskmap.ir.errors import UnsupportedError
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from taskmap.graph.importers.torch.table import lowering
 from taskmap.graph.nodes import Node
 from taskmap.graph.ops import convolution as ops
-from taskmap.graph.ops import convolution_gradients as gradients
+from taskmap.graph.ops.gradients import convolution as gradients
 from taskmap.ir.nodes import Dim
 
 

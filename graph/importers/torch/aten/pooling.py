@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from taskmap.graph.importers.torch.table import lowering
 from taskmap.graph.nodes import Node
 from taskmap.graph.ops import pooling as ops
-from taskmap.graph.ops import pooling_gradients as gradients
+from taskmap.graph.ops.gradients import pooling as gradients
 from taskmap.ir.nodes import Dim
 
 
