@@ -10,6 +10,7 @@
     origin          the user's line for each node
     quantised       the operators of PyTorch's export quantisation, in terms of ATen
     gpu_attention   PyTorch's attentions of GPUs, as its attention of CPUs
+    long_attention  attention in training whose scores exceed the caches, left to PyTorch on CPUs
     decompositions  the ATen operators that AOTAutograd decomposes before the graph arrives
 
 May import: ir, ``analysis.inlining``, ``ops``, ``quantised``, ``extern`` and ``nodes`` of graph, and torch.

@@ -20,6 +20,7 @@ from taskmap.graph.extern import Slot
 from taskmap.graph.importers.torch.aten import ATEN
 from taskmap.graph.importers.torch.empty_tensors import settle_empty_tensors
 from taskmap.graph.importers.torch.homes import Homes, viewed_arguments
+from taskmap.graph.importers.torch.long_attention import left_to_pytorch
 from taskmap.graph.importers.torch.origin import origin_of
 from taskmap.graph.importers.torch.storage import dense_order, storage_root
 from taskmap.graph.importers.torch.symbols import Symbols
@@ -180,6 +181,9 @@ class _Reader:
         entry = ATEN.entries.get(name)
         if entry is None:
             raise UnsupportedError("no taskmap operator")
+        left = left_to_pytorch(node, self.device)
+        if left is not None:
+            raise UnsupportedError(left)
         if entry.first_only and any(user.target is not operator.getitem or user.args[1] for user in node.users):
             raise UnsupportedError("a result other than the first is read")
         self._refuse(node, value, entry)
