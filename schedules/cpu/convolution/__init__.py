@@ -3,6 +3,7 @@
     base               common base of the templates: a block of output positions, phase by phase
     input_tile         the padded input tile in a core's local memory
     template           dense convolution
+    turned_rows        results that lie along columns, stored by strips
     dot_tile           the microkernel for few output channels: vectors along the sum
     depthwise          depthwise convolution
     paired_depthwise   of bf16: pairs of rows, multiplied by one instruction

@@ -55,6 +55,7 @@ from taskmap.schedules.cpu.convolution.expansion import Expansion, find_expansio
 from taskmap.schedules.cpu.convolution.expansion_config import expanded_default, expanded_validity
 from taskmap.schedules.cpu.convolution.input_tile import InputTile
 from taskmap.schedules.cpu.convolution.paired_depthwise import PairedDepthwise
+from taskmap.schedules.cpu.convolution.turned_rows import STRIP, put_tile, store_strip, stores_along_columns
 from taskmap.schedules.cpu.matmul.ahead import Ahead, NextPanel, stored_weights
 from taskmap.schedules.cpu.matmul.microkernel import Tile, chain_of, emit_tile
 
@@ -220,7 +221,11 @@ class Dense(ConvolutionBase):
             k: list[Dim] = [*(p.taps for p in phase), c.channels]
             chain = chain_of(static_size(product(k)), self.accumulate)
 
-            def multiply(local: Inliner, y: Expr, x0: Expr, size: int, stored: Dim) -> None:
+            def position(y: Expr, x: Expr, j: Expr) -> dict[Var, Expr]:
+                oc = block.group * c.out_channels + channel + j
+                return c.axes(block.image, oc, self.output(phase, block, y, x))
+
+            def multiply(local: Inliner, y: Expr, x0: Expr, size: int) -> Buffer:
                 out = b.allocate(
                     "tile", self.accumulate, (size, width), init=0.0 if chain and not by_dots(c, self.target) else None
                 )
@@ -242,21 +247,58 @@ class Dense(ConvolutionBase):
                 else:
                     ahead = self.ahead(local, channel, rows, columns, k, (y, x0))
                     emit_tile(b, local, size, groups, k, left, right, out, self.accumulate, chain=chain, ahead=ahead)
+                return out
 
-                def position(i: Expr, j: Expr) -> dict[Var, Expr]:
-                    oc = block.group * c.out_channels + channel + j
-                    return c.axes(block.image, oc, self.output(phase, block, y, x0 + i))
+            finish = Epilogue(self.task, c.stage, c.reduce, b)
 
-                Epilogue(self.task, c.stage, c.reduce, b).emit(local, out, stored, position, kept)
+            def by_tiles(local: Inliner, y: Expr) -> None:
+                def one(deep: Inliner, x0: Expr, size: int, stored: Dim) -> None:
+                    out = multiply(deep, y, x0, size)
+                    finish.emit(deep, out, stored, lambda i, j: position(y, x0 + i, j), kept)
+
+                self.tiles(local, columns, tile.rows, one)
+
+            def by_strips(local: Inliner, y: Expr, count: int) -> None:
+                for start, many, size in positions(count, STRIP):
+                    with b.loop("strip", many) as n:
+                        deep = local.nested()
+                        deep.bind(n, many)
+                        self.strip(deep, n * size + start, size, y, multiply, position, finish, kept)
 
             with b.loop("row", index(rows)) as y:
                 inside.bind(y, rows)
-                self.tiles(
-                    inside.nested(), columns, tile.rows,
-                    lambda local, x0, size, stored: multiply(local, y, x0, size, stored),
-                )  # fmt: skip
+                if isinstance(columns, int) and self.turned(columns, sum(v * w for v, w in kept)):
+                    by_strips(inside.nested(), y, columns)
+                else:
+                    by_tiles(inside.nested(), y)
 
         self.each_phase(values, block, of_phase)
+
+    def turned(self, columns: int, channels: int) -> bool:
+        """True if results are stored by strips of columns."""
+        by_rows = by_dots(self.conv, self.target)
+        return not by_rows and stores_along_columns(self.task, self.conv, columns, channels)
+
+    def strip(
+        self,
+        values: Inliner,
+        first: Expr,
+        size: int,
+        y: Expr,
+        multiply: Callable[[Inliner, Expr, Expr, int], Buffer],
+        position: Callable[[Expr, Expr, Expr], dict[Var, Expr]],
+        finish: Epilogue,
+        kept: list[tuple[int, int]],
+    ) -> None:
+        """``size`` columns from ``first`` on, tile by tile, then the epilogue of all of them."""
+        b = self.b
+        strip = b.allocate("strip", self.accumulate, (size, sum(v * w for v, w in kept)))
+
+        def one(inside: Inliner, x0: Expr, rows: int, _: Dim) -> None:
+            put_tile(b, inside, multiply(inside, y, first + x0, rows), strip, x0, rows, kept)
+
+        self.tiles(values.nested(), size, self.config.tile.rows, one)
+        store_strip(b, values, strip, self.lanes, finish, lambda i, j: position(y, first + i, j))
 
     def ahead(
         self, values: Inliner, channel: Expr, rows: Dim, columns: Dim, k: Sequence[Dim], at: tuple[Expr, Expr]
