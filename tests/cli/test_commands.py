@@ -91,11 +91,11 @@ def start(*arguments: str, folder: Path, **how: Any) -> "subprocess.Popen[str]":
     return subprocess.Popen([sys.executable, "-m", "taskmap.cli", *arguments], env=environment, text=True, **how)
 
 
-def test_an_interrupt_is_clean(tmp_path: Path) -> None:
+def test_an_interrupt_is_clean(cache_dir: Path) -> None:
     # A child starts with what its parent ignores, and what runs in the background of a shell ignores interrupts.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        child = start(*SMALL, "--all", folder=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE)
+        child = start(*SMALL, "--all", folder=cache_dir, stderr=subprocess.PIPE, stdout=subprocess.PIPE)
     finally:
         signal.signal(signal.SIGINT, before)
     assert child.stderr is not None
@@ -107,8 +107,8 @@ def test_an_interrupt_is_clean(tmp_path: Path) -> None:
     assert "taskmap: interrupted" in complaints
 
 
-def test_a_killed_tuning_leaves_a_sound_cache_and_no_process(tmp_path: Path) -> None:
-    child = start(*SMALL, "--all", folder=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE)
+def test_a_killed_tuning_leaves_a_sound_cache_and_no_process(cache_dir: Path) -> None:
+    child = start(*SMALL, "--all", folder=cache_dir, stderr=subprocess.PIPE, stdout=subprocess.PIPE)
     assert child.stderr is not None
     child.stderr.readline()
     child.kill()
@@ -116,19 +116,19 @@ def test_a_killed_tuning_leaves_a_sound_cache_and_no_process(tmp_path: Path) -> 
     deadline = time.monotonic() + 30
     gone = 0
     while gone < 4 and time.monotonic() < deadline:  # one that was being started when its parent died appears late
-        gone = 0 if _children_of(str(tmp_path)) else gone + 1
+        gone = 0 if _children_of(str(cache_dir)) else gone + 1
         time.sleep(0.2)
     assert gone == 4
-    assert main(["cache", "verify", "--cache-dir", str(tmp_path)]) == 0
+    assert main(["cache", "verify", "--cache-dir", str(cache_dir)]) == 0
 
 
-def test_several_processes_tune_one_operator_at_once(tmp_path: Path) -> None:
+def test_several_processes_tune_one_operator_at_once(cache_dir: Path) -> None:
     how = {"stderr": subprocess.PIPE, "stdout": subprocess.PIPE}
-    children = [start(*SMALL, "--first", "2", "--json", folder=tmp_path, **how) for _ in range(3)]
+    children = [start(*SMALL, "--first", "2", "--json", folder=cache_dir, **how) for _ in range(3)]
     found = [json.loads(child.communicate(timeout=300)[0])[0] for child in children]
     assert [child.returncode for child in children] == [0, 0, 0]
     assert len({frozenset(f["times"]) for f in found}) == 1
-    assert main(["cache", "verify", "--cache-dir", str(tmp_path)]) == 0
+    assert main(["cache", "verify", "--cache-dir", str(cache_dir)]) == 0
 
 
 def _children_of(mark: str) -> list[str]:

@@ -84,11 +84,14 @@ def size(value: Any) -> int:
     return value.numel() if isinstance(value, torch.Tensor) else 0
 
 
-def cases() -> list[tuple[str, str]]:
-    """Each native operator in single precision and, in turn, in one of the other types."""
+def cases() -> list[Any]:
+    """Each native operator in single precision and, in turn, in one of the other types: of those, half with --long."""
     others = [name for name in DTYPES if name not in EVERYWHERE]
-    chosen = [(name, kind) for name in NATIVE for kind in EVERYWHERE]
-    return chosen + [(name, others[i % len(others)]) for i, name in enumerate(NATIVE)]
+    chosen = [pytest.param(name, kind) for name in NATIVE for kind in EVERYWHERE]
+    for i, name in enumerate(NATIVE):
+        marks = [pytest.mark.long] if i // len(others) % 2 else []
+        chosen.append(pytest.param(name, others[i % len(others)], marks=marks))
+    return chosen
 
 
 @pytest.mark.parametrize(("name", "kind"), cases())
