@@ -77,7 +77,8 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "__init__",
     ),
     "taskmap.graph.importers.torch": (
-        "empty_tensors gpu_attention homes long_attention origin quantised storage symbols table types",
+        "empty_tensors gpu_attention homes origin quantised results storage symbols table types",
+        "long_attention",
         "aten/",
         "decompositions fx",
         "__init__",

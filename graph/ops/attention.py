@@ -13,10 +13,11 @@ from taskmap.graph.build import define, read_broadcast
 from taskmap.graph.nodes import Node
 from taskmap.graph.ops.pointwise import pointwise
 from taskmap.graph.ops.reductions import logsumexp
+from taskmap.graph.ops.views import unsqueeze
 from taskmap.ir.construct import call, cast, compare, const, eq, ne, reduce, select, static_size
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike, Var
-from taskmap.ir.types import DType, compute_type
+from taskmap.ir.types import DType, boolean, compute_type
 
 
 def default_scale(q: Node) -> float:
@@ -66,6 +67,15 @@ def log_sum_exp(q: Node, k: Node, mask: Node | None, causal: bool, scale: float 
     return logsumexp(scores_of(q, k, mask, causal, scale), -1)
 
 
+def attention_with_sums(
+    q: Node, k: Node, v: Node, mask: Node | None, causal: bool, scale: float | None
+) -> tuple[Node, Node]:
+    """Attention, and ``log_sum_exp``, from one matrix of scores: where both are wanted, they are multiplied once."""
+    scores = scores_of(q, k, mask, causal, scale)
+    sums = logsumexp(scores, -1)
+    return weighted_sum(probabilities(scores, sums, scores.dtype), v, heads_per_key(q, k), q.dtype), sums
+
+
 def scores_of(q: Node, k: Node, mask: Node | None, causal: bool, scale: float | None) -> Node:
     """All scores [b, h, i, j] in the compute type: scale * q·k + mask, or minus infinity where query i may not attend
     to key j."""
@@ -100,6 +110,29 @@ def rows_by_rows(a: Node, b: Node, group: int, dtype: DType) -> Node:
         return at
 
     return define("attention_product", [a, b], (*a.shape[:3], b.shape[2]), element, dtype)
+
+
+def weighted_sum(a: Node, b: Node, group: int, dtype: DType) -> Node:
+    """[b, h, i, d] = sum over j of a[b, h, i, j] * b[b, h // group, j, d]."""
+    wide = compute_type(dtype)
+
+    def element(f: Buffer, g: Buffer) -> Callable[..., ExprLike]:
+        def at(n: Expr, h: Expr, i: Expr, d: Expr) -> Expr:
+            j = Var("j")
+            return reduce("sum", [(j, b.shape[2])], cast(f[n, h, i, j], wide) * cast(g[n, h // group, j, d], wide))
+
+        return at
+
+    return define("attention_product", [a, b], (*a.shape[:3], b.shape[3]), element, dtype)
+
+
+def probabilities(scores: Node, lse: Node, wide: DType) -> Node:
+    """exp(scores - lse), and zero for a query that may attend to nothing."""
+
+    def power(s: Expr, total: Expr) -> Expr:
+        return select(call("isinf", total, dtype=boolean), const(0.0, wide), call("exp", s - total))
+
+    return pointwise("attention_probabilities", (scores, unsqueeze(lse, -1)), power, wide, wide)
 
 
 class _Scores:

@@ -68,7 +68,7 @@ def _by_size(
     """The overload with sizes, or PyTorch's rule if those are symbolic. ``more``: ``align_corners`` of a linear one,
     then the factors of the sizes."""
     factors: Any = more[-1]
-    sizes = upsample_compute_output_size(x.size(), output_size, factors)  # type: ignore[no-untyped-call]
+    sizes: Any = upsample_compute_output_size(x.size(), output_size, factors)  # type: ignore[no-untyped-call]
     if not all(type(n) is int for n in (*x.shape, *sizes)):
         return apart(x, output_size, *more)
     with _early_rules(whole, {}):

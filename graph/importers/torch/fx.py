@@ -22,6 +22,7 @@ from taskmap.graph.importers.torch.empty_tensors import settle_empty_tensors
 from taskmap.graph.importers.torch.homes import Homes, viewed_arguments
 from taskmap.graph.importers.torch.long_attention import left_to_pytorch
 from taskmap.graph.importers.torch.origin import origin_of
+from taskmap.graph.importers.torch.results import read_results
 from taskmap.graph.importers.torch.storage import dense_order, storage_root
 from taskmap.graph.importers.torch.symbols import Symbols
 from taskmap.graph.importers.torch.table import AtenEntry, Out
@@ -184,12 +185,14 @@ class _Reader:
         left = left_to_pytorch(node, self.device)
         if left is not None:
             raise UnsupportedError(left)
-        if entry.first_only and any(user.target is not operator.getitem or user.args[1] for user in node.users):
+        if entry.first_only and read_results(node) - {0}:
             raise UnsupportedError("a result other than the first is read")
         self._refuse(node, value, entry)
         args, kwargs = self._positional(node)
         arguments = [self._argument(a) for a in args]
         options = {key: self._argument(a) for key, a in kwargs.items() if key not in IGNORED_OPTIONS}
+        if entry.wants_read:
+            options["read"] = read_results(node)
         outs = self._outs(value)
         made = entry.function(outs, *arguments, **options) if entry.wants_out else entry.function(*arguments, **options)
         forms: dict[Node, tuple[Dim, ...]] = {}

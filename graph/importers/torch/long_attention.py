@@ -8,11 +8,12 @@ faster, and takes memory that grows with the sequence, not with its square.
 from __future__ import annotations
 
 import math
-import operator
 from typing import Any
 
 import torch
 from torch import fx
+
+from taskmap.graph.importers.torch.results import read_results
 
 _FORWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
 _BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
@@ -27,7 +28,7 @@ def left_to_pytorch(node: fx.Node, device: torch.device) -> str | None:
     if device.type != "cpu" or node.target not in (_FORWARD, _BACKWARD):
         return None
     queries, keys = node.args[0 if node.target == _FORWARD else 1], node.args[1 if node.target == _FORWARD else 2]
-    if node.target == _FORWARD and not any(u.target is operator.getitem and u.args[1] for u in node.users):
+    if node.target == _FORWARD and not read_results(node) - {0}:
         return None  # without a gradient, nothing but the result is computed
     q, k = _tensor(queries), _tensor(keys)
     rows, columns = q.shape[-2], k.shape[-2]

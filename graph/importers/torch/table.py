@@ -31,7 +31,8 @@ class Out:
 
 @dataclass(frozen=True, slots=True)
 class AtenEntry:
-    """A lowering. ``wants_out``: it takes the results' descriptions first; ``empty``: it accepts empty tensors;
+    """A lowering. ``wants_out``: it takes the results' descriptions first; ``wants_read``: it takes ``read``, the
+    positions of results that the graph reads; ``empty``: it accepts empty tensors;
     ``moves``: it only moves and converts elements, which may therefore be eight-bit floats; ``first_only``: it makes
     only the first result, so it serves calls of which no other is read."""
 
@@ -40,6 +41,7 @@ class AtenEntry:
     empty: bool = False
     moves: bool = False
     first_only: bool = False
+    wants_read: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,13 @@ class Table:
     entries: dict[str, AtenEntry] = field(default_factory=dict)
 
     def lowering(
-        self, *names: str, out: bool = False, empty: bool = False, moves: bool = False, first_only: bool = False
+        self,
+        *names: str,
+        out: bool = False,
+        empty: bool = False,
+        moves: bool = False,
+        first_only: bool = False,
+        read: bool = False,
     ) -> Callable[[Function], Function]:
         """Registers the decorated function for each of ``names``. An overload has exactly one lowering."""
 
@@ -57,7 +65,7 @@ class Table:
             for name in names:
                 if name in self.entries:
                     raise GraphError(f"{name} has two lowerings")
-                self.entries[name] = AtenEntry(function, out, empty, moves, first_only)
+                self.entries[name] = AtenEntry(function, out, empty, moves, first_only, read)
             return function
 
         return register

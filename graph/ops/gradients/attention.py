@@ -11,13 +11,19 @@ from collections.abc import Callable, Sequence
 
 from taskmap.graph.build import define
 from taskmap.graph.nodes import Node
-from taskmap.graph.ops.attention import default_scale, heads_per_key, rows_by_rows, scores_of
+from taskmap.graph.ops.attention import (
+    default_scale,
+    heads_per_key,
+    probabilities,
+    rows_by_rows,
+    scores_of,
+    weighted_sum,
+)
 from taskmap.graph.ops.pointwise import number, pointwise
 from taskmap.graph.ops.reductions import sum_
-from taskmap.graph.ops.views import unsqueeze
-from taskmap.ir.construct import call, cast, const, reduce, select
+from taskmap.ir.construct import cast, reduce
 from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike, Var
-from taskmap.ir.types import DType, boolean, compute_type
+from taskmap.ir.types import DType, compute_type
 
 
 def attention_backward(
@@ -26,26 +32,12 @@ def attention_backward(
     """The gradients of q, k and v."""
     factor = default_scale(q) if scale is None else scale
     wide, group = compute_type(q.dtype), heads_per_key(q, k)
-    p = _probabilities(scores_of(q, k, mask, causal, scale), lse, wide)
+    p = probabilities(scores_of(q, k, mask, causal, scale), lse, wide)
     inner = sum_(pointwise("mul", (grad, output), lambda g, o: g * o, wide, wide), -1, True)
     operands = (p, rows_by_rows(grad, v, group, wide), inner)
     ds = pointwise("attention_scores_backward", operands, lambda a, b, c: a * (b - c) * number(factor, wide))
-    dq = _by_keys(ds, k, q.shape, group, q.dtype)
+    dq = weighted_sum(ds, k, group, q.dtype)
     return dq, _by_queries(ds, q, k.shape, group, k.dtype), _by_queries(p, grad, v.shape, group, v.dtype)
-
-
-def _by_keys(a: Node, b: Node, shape: Sequence[Dim], group: int, dtype: DType) -> Node:
-    """[b, h, i, d] = sum over j of a[b, h, i, j] * b[b, h // group, j, d]."""
-    wide = compute_type(dtype)
-
-    def element(f: Buffer, g: Buffer) -> Callable[..., ExprLike]:
-        def at(n: Expr, h: Expr, i: Expr, d: Expr) -> Expr:
-            j = Var("j")
-            return reduce("sum", [(j, b.shape[2])], cast(f[n, h, i, j], wide) * cast(g[n, h // group, j, d], wide))
-
-        return at
-
-    return define("attention_product", [a, b], shape, element, dtype)
 
 
 def _by_queries(a: Node, b: Node, shape: Sequence[Dim], group: int, dtype: DType) -> Node:
@@ -63,12 +55,3 @@ def _by_queries(a: Node, b: Node, shape: Sequence[Dim], group: int, dtype: DType
         return at
 
     return define("attention_product", [a, b], shape, element, dtype)
-
-
-def _probabilities(scores: Node, lse: Node, wide: DType) -> Node:
-    """exp(scores - lse), and zero for a query that may attend to nothing."""
-
-    def power(s: Expr, total: Expr) -> Expr:
-        return select(call("isinf", total, dtype=boolean), const(0.0, wide), call("exp", s - total))
-
-    return pointwise("attention_probabilities", (scores, unsqueeze(lse, -1)), power, wide, wide)
