@@ -16,10 +16,10 @@ from torch._dynamo.backends.common import aot_autograd
 
 from taskmap.compile.aten import compile_aten
 from taskmap.compile.backward.partition import partition
+from taskmap.compile.early_rules import early_rules
 from taskmap.compile.recurrent_layers import keep_layers
 from taskmap.compile.recurrent_tracing import RecurrentTracing
 from taskmap.compile.session import Session, new_session
-from taskmap.compile.whole_operators import whole_operators
 from taskmap.graph.importers.torch.decompositions import decompositions
 from taskmap.graph.importers.torch.gpu_attention import gpu_attention_rules
 from taskmap.ir.target import CpuTarget, GpuTarget
@@ -58,7 +58,7 @@ def compile_captured(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], se
         partition_fn=partition,
     )
     keep_layers(gm, example_inputs, _cache(session), session.options.threads or torch.get_num_threads())
-    with whole_operators():
+    with early_rules():
         compiled: Callable[..., Any] = backend(gm, _as_called(gm, example_inputs))
     return compiled
 

@@ -46,8 +46,8 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "completion",
     ),
     "taskmap.compile": (
-        "constant_memory externs operator_names output_pool random_order recurrent_layers recurrent_tracing "
-        "shared_constants sharing strategies task_store unfuse whole_operators without_memory",
+        "constant_memory early_rules externs operator_names output_pool random_order recurrent_layers "
+        "recurrent_tracing shared_constants sharing strategies task_store unfuse without_memory",
         "aliases index_names runtime session",
         "assemble backward/ cuda_graphs kernels",
         "driver frozen",

@@ -8,8 +8,9 @@
                 out[i, block] += source[n, block]        in vectors
 
 No two tasks write the same element, and each sees its updates in the order of the source. Every range scans all
-positions, which is cheap next to moving the updates if those are rows. If they are single elements, ranges only
-initialise the result, and one task applies the whole source.
+positions, which is cheap next to moving the updates if those are rows. If they are single elements, blocks share them
+where each element of a row has a position of its own; otherwise, ranges only initialise the result, and one task
+applies the whole source.
 """
 
 from __future__ import annotations
@@ -129,6 +130,8 @@ class _Plan:
             wanted = -(-wanted // (static_size(shape[d]) or 1))
         if self.target.cores == 1 or wanted <= 1:
             return _Shares()
+        if inner is not None and frame.is_decided_by(inner):
+            return self.columns(inner, wanted)
         ranges, chunk = 1, index(0)
         if frame.data:
             whole = shape[frame.data[0]]
@@ -145,6 +148,14 @@ class _Plan:
             fits = [w for w in range(lanes, size, lanes) if size % w == 0 and w >= size // wanted]
             width = fits[0] if fits else 0
         return _Shares(ranges, static_size(chunk) or chunk, width)
+
+    def columns(self, inner: int, wanted: int) -> _Shares:
+        """Blocks of the inner dimension, where each of its elements has positions of its own: ranges of these would be
+        told apart by every task, element by element."""
+        size = static_size(self.frame.stage.shape[inner])
+        if size is None or not self.frame.covers(inner):
+            return _Shares()
+        return _Shares(width=next((w for w in range(-(-size // wanted), size) if size % w == 0), 0))
 
     def positions(self, shares: _Shares, number: Expr, values: Inliner) -> tuple[Expr, Dim]:
         """The first position and the length of a range of the first data dimension."""

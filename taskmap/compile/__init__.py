@@ -22,7 +22,7 @@ Reading order:
     backward/          forward and backward graphs of one step, and what passes between them
     recurrent_layers   LSTM, GRU and RNN stay one operator per layer
     recurrent_tracing  Dynamo traces LSTM, GRU and RNN for this backend
-    whole_operators    resizing stays whole, so that its gradient is no scatter
+    early_rules        operators that PyTorch takes apart before gradients are derived
     without_memory     calls with fake tensors
     operator_names     the operators of a graph and their sizes, as text
     index_names        names the operators behind an index out of range

@@ -11,11 +11,13 @@ import pytest
 from taskmap.graph.fusion.planning import Group, plan
 from taskmap.graph.nodes import Graph, InputNode
 from taskmap.graph.ops import activations, arithmetic, scatter
+from taskmap.ir.construct import static_size
 from taskmap.ir.errors import ScheduleError, VerifyError
 from taskmap.ir.interp.definitions import evaluate, size_of
-from taskmap.ir.nodes import Dim, Var
+from taskmap.ir.nodes import Dim, For, LoopKind, Var
 from taskmap.ir.printer import print_expr
 from taskmap.ir.types import bf16, boolean, f16, f32, f64, i8, i32, i64, u8
+from taskmap.ir.visit import walk_stmts
 from taskmap.schedules import schedule
 from tests.schedules import cuda_running
 from tests.schedules.graph_tasks import fused, permuted_strides, tensor
@@ -132,6 +134,24 @@ def test_the_note_says_which_rule_was_chosen() -> None:
     for isa, lanes in (("avx512", 16), ("avx2", 8)):
         note = f"cpu.scatter(50x64, sum, ranges=4, lanes={lanes}, order=source)"
         assert schedule(wide, target(isa)).note == note
+
+
+@pytest.mark.parametrize(("columns", "tasks"), [(32, 4), (30, 3), (4, 4), (3, 3), (7, 1), (67, 1)])
+def test_elements_with_positions_of_their_own_are_shared_by_columns(columns: int, tasks: int) -> None:
+    """Ranges of positions would be told apart by every task, element by element."""
+    length = 9000
+    y = scatter.scatter(tensor(20, columns), 0, tensor(length, columns, dtype=i64), tensor(length, columns), "sum")
+    task = fused([y], None, {}, list(y.inputs))
+    kernel = schedule(task, target())
+    assert "ranges=1," in kernel.note
+    loops = [s for s in walk_stmts(kernel.body) if isinstance(s, For) and s.kind is LoopKind.PARALLEL]
+    assert [static_size(loop.extent) for loop in loops] in ([tasks], [] if tasks == 1 else [tasks])
+    rng = np.random.default_rng(columns)
+    x, s = (rng.standard_normal((n, columns)).astype(np.float32) for n in (20, length))
+    i = rng.integers(0, 20, (length, columns))
+    want = x.copy()
+    np.add.at(want, (i, np.arange(columns)), s)
+    np.testing.assert_array_equal(run_cases([Case(task, [x, i, s])])[0][0], want)
 
 
 @pytest.mark.parametrize("position", [4, -1, 1 << 40])
