@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from taskmap.graph.build import define
 from taskmap.graph.nodes import Node
 from taskmap.graph.ops.convolution import Window, output_size, spread, tap_positions, window
+from taskmap.ir.analysis.positions import flatten
 from taskmap.ir.construct import (
     call,
     cast,
@@ -18,13 +19,14 @@ from taskmap.ir.construct import (
     load,
     maximum,
     minimum,
+    product,
     reduce,
     select,
     static_size,
 )
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike, Var
-from taskmap.ir.types import boolean, compute_type, i64
+from taskmap.ir.types import DType, boolean, compute_type, i32, i64
 
 
 def _kernel(rank: int, size: Sequence[Dim], stride: Sequence[Dim]) -> tuple[tuple[int, ...], Sequence[Dim]]:
@@ -58,7 +60,7 @@ def max_pool(
     s = window(rank, step, padding, dilation)
     shape = _shape(x, kernel, s, ceil_mode)
     sizes = x.shape[len(x.shape) - rank :]
-    wide = compute_type(x.dtype)
+    wide, held = compute_type(x.dtype), number_type(sizes)
     hold = [
         _may_leave(n, k, o, s, d, ceil_mode)
         for d, (n, k, o) in enumerate(zip(sizes, kernel, shape[-rank:], strict=True))
@@ -83,21 +85,26 @@ def max_pool(
             taps = [Var(f"k{d}") for d in range(rank)]
             place = positions(axes[-rank:], taps)
             element = cast(load(f, (*axes[:-rank], *place)), wide)
-            number: Expr = index(0)
-            for p, n in zip(place, sizes, strict=True):
-                number = number * n + p
+            number = cast(flatten(list(zip(place, sizes, strict=True))), held)
             # Among equal elements the smallest number wins: its key is the largest below zero. Keys of NaN are not
             # negative, so the last NaN wins.
-            key = select(eq(element, cast(best[axes], wide)), -1 - number, const(-(1 << 63), i64))
+            other, least = const(-1, held), const(-(1 << (held.bits - 1)), held)
+            key = select(eq(element, cast(best[axes], wide)), other - number, least)
             if wide.is_float:
                 key = select(call("isnan", element, dtype=boolean), number, key)
             found = reduce("max", list(zip(taps, kernel, strict=True)), key)
-            return maximum(found, -1 - found)
+            return cast(maximum(found, other - found), i64)
 
         return at
 
     pooled = define("max_pool", [x], shape, value, x.dtype)
     return pooled, define("max_pool_indices", [x, pooled], shape, winner, i64)
+
+
+def number_type(sizes: Sequence[Dim]) -> DType:
+    """The type in which positions in dimensions of ``sizes`` are numbered: as narrow as a float if that suffices."""
+    count = static_size(product(list(sizes)))
+    return i32 if count is not None and count < 1 << 31 else i64
 
 
 def _tap(o: Expr, k: Expr, s: Window, d: int) -> Expr:

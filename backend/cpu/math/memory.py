@@ -12,10 +12,20 @@ _STORE = "TM_INLINE void tm_store_$V($T *p, $V x) { *(${V}_u *)p = x; }"
 _STORE_SPLIT = """\
 TM_INLINE void tm_store_$V($T *p, $V x) { tm_store_$H(p, tm_lo_$V(x)); tm_store_$H(p + $L / 2, tm_hi_$V(x)); }"""
 
-# A union, not a shuffle: gcc 12 stores a shuffle that is wider than a register lane by lane.
+# Parts of more than a register are a union: gcc 12 stores a shuffle that is wider than one lane by lane. A register is
+# joined by a shuffle: halves of a union would be stored, and loaded together, which waits for both stores to end.
 _LO = "TM_INLINE $H tm_lo_$V($V x) { union { $V whole; $H half[2]; } u; u.whole = x; return u.half[0]; }"
 _HI = "TM_INLINE $H tm_hi_$V($V x) { union { $V whole; $H half[2]; } u; u.whole = x; return u.half[1]; }"
 _JOIN = "TM_INLINE $V tm_join_$V($H lo, $H hi) { union { $H half[2]; $V whole; } u = {{lo, hi}}; return u.whole; }"
+_JOIN_REGISTER = """\
+TM_INLINE $V tm_join_$V($H lo, $H hi) {
+#if defined(__clang__) || __GNUC__ >= 12
+  return __builtin_shufflevector(lo, hi, $order);
+#else
+  union { $H half[2]; $V whole; } u = {{lo, hi}};
+  return u.whole;
+#endif
+}"""
 
 # One instruction for each shuffle: gcc 12 zips whole registers by `vpunpck` and permutes halves, nothing wider.
 _STORE_PAIRS = """\
@@ -171,6 +181,8 @@ def _one_of_two(v: Vector, name: str, lane: int) -> str:
 
 def join(v: Vector, vector_bytes: int) -> str:
     """`tm_join_V(lo, hi)`."""
+    if v.lanes > 2 and 16 <= v.bytes <= vector_bytes and v.dtype != "f16":
+        return v.render(_JOIN_REGISTER, order=", ".join(map(str, range(v.lanes))))
     if v.lanes > 2:
         return v.render(_JOIN)
     sign = "-" if v.is_mask else ""

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from taskmap.graph.build import define
 from taskmap.graph.nodes import Node
 from taskmap.graph.ops.convolution import Window, spread, window
-from taskmap.graph.ops.pooling import averaged
+from taskmap.graph.ops.pooling import averaged, number_type
+from taskmap.ir.analysis.positions import flatten
 from taskmap.ir.construct import cast, compare, const, eq, index, load, maximum, minimum, reduce, select, static_size
 from taskmap.ir.errors import UnsupportedError
 from taskmap.ir.nodes import Buffer, Dim, Expr, ExprLike, Var
@@ -69,16 +70,14 @@ def max_pool_backward(
     kernel = spread(kernel_size, rank)
     s = window(rank, stride if len(stride) else kernel, padding, dilation)
     sizes, outs = x.shape[-rank:], grad.shape[-rank:]
-    wide = compute_type(grad.dtype)
+    wide, held = compute_type(grad.dtype), number_type(sizes)
 
     def element(g: Buffer, chosen: Buffer) -> Callable[..., ExprLike]:
         def at(*axes: Expr) -> Expr:
             windows = _Covering.of(axes[-rank:], kernel, outs, s)
-            number: Expr = index(0)
-            for a, n in zip(axes[-rank:], sizes, strict=True):
-                number = number * n + a
+            number = cast(flatten(list(zip(axes[-rank:], sizes, strict=True))), held)
             here = (*axes[:-rank], *windows.place)
-            mine = windows.exists & eq(load(chosen, here), number)
+            mine = windows.exists & eq(cast(load(chosen, here), held), number)
             return windows.sum(select(mine, cast(load(g, here), wide), const(0.0, wide)))
 
         return at
