@@ -35,17 +35,17 @@ def cpu_passes(target: CpuTarget, *, winograd: bool = True, pack: bool = True) -
 
     Numbers are quantised without divisions, functions of bytes looked up. Dequantised tensors are multiplied as
     integers, and few rows with weights as narrow as they are stored. Single queries that share their keys become one
-    head's, and few rows times a transposed matrix that is not constant are multiplied the other way round. With
-    ``pack``, convolutions of floats of which an instruction multiplies several at a time are products, and biases are
-    added to sums of narrow floats before these are rounded; products that only a depthwise convolution reads join its
-    kernel where that is faster; with ``winograd``, weights of convolutions that minimal filtering computes faster are
+    head's. With ``pack``, few rows times a transposed matrix that is not constant are multiplied the other way round;
+    convolutions of floats of which an instruction multiplies several at a time are products, and biases are added to
+    sums of narrow floats before these are rounded; products that only a depthwise convolution reads join its kernel
+    where that is faster; with ``winograd``, weights of convolutions that minimal filtering computes faster are
     transformed; the others are packed in panels as wide as the target's micro-kernels, and in groups that its
     instructions multiply.
     """
     fused = "fma" in target.features
     quotients = (MultiplyByReciprocals(),) if fused else ()
     narrow = NarrowWeights(partial(widened_width, target=target), fused, multiplies_pairs(target))
-    first = (*quotients, TabulateBytes(), IntegerSums(), narrow, GroupQueries(target.cores), MultiplyFewRows())
+    first = (*quotients, TabulateBytes(), IntegerSums(), narrow, GroupQueries(target.cores))
     if not pack:
         return first
     products = (MultiplyConvolutions(partial(packed_together, target=target)), AddBiases())
@@ -58,4 +58,4 @@ def cpu_passes(target: CpuTarget, *, winograd: bool = True, pack: bool = True) -
         copies=partial(copies_columns, target=target),
     )
     expansions = (JoinExpansions(partial(choose_expansion, target=target)),)
-    return *first, *products, *expansions, *transform, packing
+    return *first, MultiplyFewRows(), *products, *expansions, *transform, packing

@@ -10,7 +10,9 @@ from taskmap.graph.ops.matmul import mm
 from taskmap.graph.ops.views import transpose
 from taskmap.graph.passes.few_rows import MultiplyFewRows
 from taskmap.graph.reference import run
+from taskmap.ir.target import cpu_target
 from taskmap.ir.types import DType, bf16, f32, f64
+from taskmap.targets.cpu_passes import cpu_passes
 
 
 def products(
@@ -55,3 +57,9 @@ def test_others_stay() -> None:
         assert products(rows, turned=False) == [f"mm ({rows}, 301)"]
         assert products(rows, constant=True) == [f"mm ({rows}, 301)"]
         assert products(rows, bf16) == [f"mm ({rows}, 301)"]
+
+
+def test_strategies_of_users_find_products_as_they_are() -> None:
+    target = cpu_target("avx2", 2)
+    assert any(isinstance(p, MultiplyFewRows) for p in cpu_passes(target))
+    assert not any(isinstance(p, MultiplyFewRows) for p in cpu_passes(target, pack=False))
