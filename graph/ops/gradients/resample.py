@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from taskmap.graph.build import define
 from taskmap.graph.nodes import Node
+from taskmap.graph.ops.pointwise import to_dtype
 from taskmap.graph.ops.resample import Neighbours, corners, nearest_place, whole_factor
 from taskmap.ir.construct import cast, compare, const, eq, index, load, maximum, minimum, reduce, select, static_size
 from taskmap.ir.errors import UnsupportedError
@@ -46,9 +47,10 @@ def upsample_nearest_backward(
 ) -> Node:
     """The sum of the gradients of the results that copied this element; ``input_size`` is the shape of the source.
     Raises UnsupportedError where a size is symbolic."""
+    made = grad
     for d, scale in enumerate(scales, len(grad.shape) - len(scales)):
-        grad = _nearest(grad, d, _axis(grad, input_size, d), scale, exact)
-    return grad
+        made = _nearest(made, d, _axis(grad, input_size, d), scale, exact)
+    return to_dtype(made, grad.dtype)
 
 
 def _nearest(grad: Node, d: int, a: _Axis, scale: float | None, exact: bool) -> Node:
@@ -70,9 +72,10 @@ def upsample_linear_backward(
 ) -> Node:
     """The sum of the gradients of the results that this element is a neighbour of, by its weights in them. Raises
     UnsupportedError where a size is symbolic."""
+    made = grad
     for d, scale in enumerate(scales, len(grad.shape) - len(scales)):
-        grad = _linear(grad, d, _axis(grad, input_size, d), scale, align_corners)
-    return grad
+        made = _linear(made, d, _axis(grad, input_size, d), scale, align_corners)
+    return to_dtype(made, grad.dtype)
 
 
 def _linear(grad: Node, d: int, a: _Axis, scale: float | None, align_corners: bool) -> Node:
@@ -164,7 +167,7 @@ def _weights(a: _Axis, readers: _Readers, around: Callable[[Expr], Neighbours], 
 
 
 def _gathered(op: str, grad: Node, d: int, a: _Axis, readers: _Readers, weights: Node | None) -> Node:
-    """The gradient with dimension ``d`` taken back to the source."""
+    """The gradient with dimension ``d`` taken back to the source, in the compute type: other dimensions follow."""
     wide = compute_type(grad.dtype)
 
     def element(g: Buffer, *tables: Buffer) -> Callable[..., ExprLike]:
@@ -187,4 +190,4 @@ def _gathered(op: str, grad: Node, d: int, a: _Axis, readers: _Readers, weights:
 
     shape = (*grad.shape[:d], a.size, *grad.shape[d + 1 :])
     tables = [t for t in (readers.table, weights) if t is not None]
-    return define(op, [grad, *tables], shape, element, grad.dtype)
+    return define(op, [grad, *tables], shape, element, wide)
