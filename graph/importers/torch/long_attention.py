@@ -1,7 +1,7 @@
 """Attention of long sequences in training on a CPU, which PyTorch runs.
 
-Its gradient is products of whole matrices of scores here, and the forward computes the scores once more for the
-logarithms of their sums. PyTorch keeps a block of scores in cache: where all of them are more than caches hold, that is
+Its gradient is products of whole matrices of scores here, and so is the forward, which has to give the logarithms of
+their sums. PyTorch keeps a block of scores in cache: where all of them are more than caches hold, that is
 faster, and takes memory that grows with the sequence, not with its square.
 """
 

@@ -276,8 +276,7 @@ class Dense(ConvolutionBase):
 
     def turned(self, columns: int, channels: int) -> bool:
         """True if results are stored by strips of columns."""
-        by_rows = by_dots(self.conv, self.target)
-        return not by_rows and stores_along_columns(self.task, self.conv, columns, channels)
+        return not by_dots(self.conv, self.target) and stores_along_columns(self.task, self.conv, columns, channels)
 
     def strip(
         self,

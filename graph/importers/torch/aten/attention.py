@@ -30,7 +30,9 @@ def flash_attention(
     mask = attn_mask
     if scale is not None and not isinstance(scale, (int, float)):
         raise UnsupportedError("attention with a symbolic scale")
-    if 1 in read and q.dtype in (f32, f64):  # scores of narrow floats would be kept, and multiplied, in f32
+    if 1 not in read:
+        return ops.attention(q, k, v, mask, is_causal, scale), None
+    if q.dtype in (f32, f64):  # scores of narrow floats would be kept, and multiplied, in f32
         return ops.attention_with_sums(q, k, v, mask, is_causal, scale)
     return ops.attention(q, k, v, mask, is_causal, scale), ops.log_sum_exp(q, k, mask, is_causal, scale)
 
