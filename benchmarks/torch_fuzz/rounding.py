@@ -22,7 +22,7 @@ from benchmarks.torch_fuzz.run import Run, call, largest
 
 SAMPLES = 12
 FACTOR = 4.0
-SUMS = {aten.sum.default, aten.sum.dim_IntList, aten.mean.default, aten.mean.dim}
+SUMS = {aten.sum.default, aten.sum.dim_IntList, aten.nansum.default, aten.mean.default, aten.mean.dim}
 Values = list[tuple[str, Any]]
 
 
