@@ -72,7 +72,7 @@ def _wrap(value: int) -> int:
 
 def _nonzero(name: str, op: Callable[[Value, Value], Value]) -> Callable[[Value, Value], Value]:
     def run(a: Value, b: Value) -> Value:
-        if not np.all(b):
+        if not (b if isinstance(b, int) else np.all(b)):
             raise VerifyError(f"{name} by zero")
         return op(a, b)
 
@@ -83,7 +83,8 @@ def _natural(name: str, op: Callable[[Value, Value], Value]) -> Callable[[Value,
     """tdiv and tmod require non-negative operands; a violation means that some proof is wrong."""
 
     def run(a: Value, b: Value) -> Value:
-        if np.any(np.less(a, 0)) or not np.all(np.greater(b, 0)):
+        whole = isinstance(a, int) and isinstance(b, int)
+        if a < 0 or b <= 0 if whole else np.any(np.less(a, 0)) or not np.all(np.greater(b, 0)):
             raise VerifyError(f"{name} of {a} and {b}: it is defined only for a >= 0 and b > 0")
         return op(a, b)
 

@@ -22,6 +22,7 @@ Array = NDArray[Any]
 Position = int | Array
 
 _POISON = 0x5A
+_FEW = 64
 
 
 def poison(count: int, dtype: DType) -> Array:
@@ -75,6 +76,7 @@ class Memory:
     storage: Storage
     _owned: dict[int, frozenset[Task]] = field(default_factory=dict)
     _owners: int = 0
+    _contained: bool | None = None
 
     def load(self, indices: Sequence[Position], access: CheckedAccess, lenient: bool) -> Any:
         """The elements at ``indices``, ints or arrays of one length; ``lenient`` if uninitialised ones do no harm."""
@@ -106,8 +108,7 @@ class Memory:
     def address(self, indices: Sequence[Position]) -> Position:
         """The addresses of the elements. IndexOutOfRangeError outside the shape or the storage."""
         for d, (i, n) in enumerate(zip(indices, self.shape, strict=True)):
-            inside = 0 <= i < n if isinstance(i, int) else bool(np.all((i >= 0) & (i < n)))
-            if not inside:
+            if not _within(i, n):
                 raise IndexOutOfRangeError(
                     f"{self._element(indices)} is out of bounds",
                     why=f"dimension {d} of {self.buffer!r} has the extent {n}.",
@@ -119,19 +120,26 @@ class Memory:
             for i, stride in zip(indices, self.strides, strict=True):
                 at = at + i * stride
         size = self.storage.data.size
-        if not (0 <= at < size if isinstance(at, int) else bool(np.all((at >= 0) & (at < size)))):
+        if self._contained is None:
+            self._contained = self.buffer.layout is None and self._fits(size)
+        if not self._contained and not _within(at, size):
             raise IndexOutOfRangeError(
                 f"{self._element(indices)} lies outside its storage",
                 why=f"its address is {at}, in elements, and the storage has {size}.",
             )
         return at
 
+    def _fits(self, size: int) -> bool:
+        """True if every element of the shape lies among ``size`` elements of storage."""
+        ends = [(n - 1) * s for n, s in zip(self.shape, self.strides, strict=True)]
+        low, high = (self.offset + sum(f(0, e) for e in ends) for f in (min, max))
+        return low >= 0 and high < size
+
     def _by_layout(self, indices: Sequence[Position]) -> Position:
         layout: Callable[..., int] = self.buffer.layout  # type: ignore[assignment]  # checked by the verifier
         if all(isinstance(i, int) for i in indices):
             return layout(*indices)
-        lanes = np.broadcast_arrays(*indices)
-        return np.array([layout(*map(int, lane)) for lane in zip(*lanes, strict=True)], np.int64)
+        return np.array([layout(*lane) for lane in _lanes(indices)], np.int64)
 
     def elements(self) -> Array:
         """The whole buffer as a logical array."""
@@ -165,8 +173,9 @@ class Memory:
         worker = access.owner % self._owners
         if worker not in self._owned:
             self._owned[worker] = frozenset(owner(worker))
-        for lane in zip(*(_each(i) for i in np.broadcast_arrays(*indices)), strict=True):
-            if lane not in self._owned[worker]:
+        owned = self._owned[worker]
+        for lane in _lanes(indices):
+            if lane not in owned:
                 raise VerifyError(
                     f"worker {worker} accesses {self._element(indices)}, which it does not hold",
                     why=f"{self.buffer!r} is distributed by {owner}.",
@@ -209,7 +218,24 @@ def _all(flags: Any) -> bool:
 
 
 def _each(at: Position) -> Sequence[int]:
-    return (at,) if isinstance(at, int) else [int(a) for a in np.atleast_1d(at)]
+    return (at,) if isinstance(at, int) else np.atleast_1d(at).tolist()
+
+
+def _lanes(indices: Sequence[Position]) -> Sequence[tuple[int, ...]]:
+    """The index of each element: ints are the same for all."""
+    count = max((i.size for i in indices if not isinstance(i, int)), default=1)
+    every = ([i] if isinstance(i, int) else i.reshape(-1).tolist() for i in indices)
+    return list(zip(*(e * count if len(e) == 1 else e for e in every), strict=True)) if indices else [()]
+
+
+def _within(at: Position, size: int) -> bool:
+    """True if all of ``at`` are in [0, size). Few are compared as ints of Python: calls of numpy cost more."""
+    if isinstance(at, int):
+        return 0 <= at < size
+    if at.size > _FEW:
+        return at.min() >= 0 and bool(at.max() < size)
+    every = at.reshape(-1).tolist()
+    return not every or (min(every) >= 0 and max(every) < size)
 
 
 def adopt(buffer: Buffer, shape: tuple[int, ...], strides: tuple[int, ...], offset: int, array: Array) -> Memory:

@@ -390,13 +390,13 @@ class _Machine:
         return lambda frame: (tuple(s(frame) for s in start), tuple(n(frame) for n in extents))
 
     def read(self, frame: Environment, b: ir.Buffer, start: Sequence[int], extents: Sequence[int]) -> Array:
-        at = np.meshgrid(*(np.arange(s, s + n) for s, n in zip(start, extents, strict=True)), indexing="ij")
-        flat: Array = frame.buffer(b).load([i.reshape(-1) for i in at], frame.access_to(b), frame.lenient > 0)
+        at = _elements(start, extents)
+        flat: Array = frame.buffer(b).load(at, frame.access_to(b), frame.lenient > 0)
         return flat.reshape(tuple(extents))
 
     def write(self, frame: Environment, b: ir.Buffer, start: Sequence[int], values: Array) -> None:
-        at = np.meshgrid(*(np.arange(s, s + n) for s, n in zip(start, values.shape, strict=True)), indexing="ij")
-        frame.buffer(b).store([i.reshape(-1) for i in at], values.reshape(-1), frame.access_to(b))
+        at = _elements(start, values.shape)
+        frame.buffer(b).store(at, values.reshape(-1), frame.access_to(b))
 
     def read_clipped(self, frame: Environment, b: ir.Buffer, start: Sequence[int], extents: Sequence[int]) -> Array:
         """The region, with 0 beyond the end of a buffer in global memory."""
@@ -556,6 +556,16 @@ def _inside(frame: Environment, b: ir.Buffer, start: Sequence[int], extents: Seq
         return list(extents)
     shape = frame.buffer(b).shape
     return [max(0, min(n, size - s)) for s, n, size in zip(start, extents, shape, strict=True)]
+
+
+def _elements(start: Sequence[int], extents: Sequence[int]) -> list[Array]:
+    """The indices of a region's elements in order, one array for each dimension."""
+    return [s + i for s, i in zip(start, _grid(tuple(extents)), strict=True)]
+
+
+@lru_cache(maxsize=1024)
+def _grid(extents: tuple[int, ...]) -> tuple[Array, ...]:
+    return tuple(i.reshape(-1) for i in np.indices(extents, np.int64))
 
 
 def _spread(
