@@ -190,7 +190,9 @@ def _text(symbol: str, vector_bytes: int) -> str | None:
         value = parse_vector(f"{indexed[2]}x{index.lanes}") if index else None
         if index is None or value is None:
             return None
-        return (math_memory.gather if indexed[1] == "gather" else math_memory.scatter)(value, index)
+        if indexed[1] == "gather":
+            return math_memory.gather(value, index, vector_bytes)
+        return math_memory.scatter(value, index)
     if tile := tile_text(symbol):
         return tile
     call = _CALL.fullmatch(symbol)

@@ -82,15 +82,23 @@ $native  $T lanes[$L];
   for (i64 l = 0; l < $L && l < n; l++) p[l] = lanes[l];
 $end}"""
 # gcc 12 builds a vector of _Float16 from its lanes one by one, so they are loaded as integers. The empty asm hides
-# their source: halves of a register of them, converted to f32, are an internal error of gcc 12.
+# their source: halves of a register of them, converted to f32, are an internal error of gcc 12, and a vector of two
+# equal halves is an instruction that no assembler knows.
 _LOAD_STRIDED_F16 = """\
 TM_INLINE $V tm_load_strided_$V(const $T *p, i64 step) {
   $U x = tm_load_strided_$U((const u16 *)p, step);
-#if defined(__x86_64__) && !defined(__clang__)
-  __asm__("" : "+x"(x));
-#endif
-  return ($V)x;
+$hidden  return ($V)x;
 }"""
+_GATHER_F16 = """\
+TM_INLINE $V tm_gather_f16_$index(const f16 *p, $index i) {
+  $U x = {$lanes};
+$hidden  return ($V)x;
+}"""
+_HIDDEN = """\
+#if defined(__x86_64__) && !defined(__clang__)
+  __asm__("" : "+v"(x));
+#endif
+"""
 _LOAD_STRIDED_SPLIT = """\
 TM_INLINE $V tm_load_strided_$V(const $T *p, i64 step) {
   return tm_join_$V(tm_load_strided_$H(p, step), tm_load_strided_$H(p + $L / 2 * step, step));
@@ -236,7 +244,7 @@ def load_strided(v: Vector, vector_bytes: int) -> str:
     if v.bytes > vector_bytes:
         return v.render(_LOAD_STRIDED_SPLIT)
     if v.dtype == "f16":
-        return v.render(_LOAD_STRIDED_F16)
+        return v.render(_LOAD_STRIDED_F16, hidden=_HIDDEN)
     lanes = ", ".join(["p[0]", *(f"p[{lane} * step]" for lane in range(1, v.lanes))])
     return v.render(f"TM_INLINE $V tm_load_strided_$V(const $T *p, i64 step) {{ return ($V){{{lanes}}}; }}")
 
@@ -293,11 +301,14 @@ def first_lanes(v: Vector, vector_bytes: int) -> str:
     )
 
 
-def gather(v: Vector, index: Vector) -> str:
+def gather(v: Vector, index: Vector, vector_bytes: int) -> str:
     """`tm_gather_D_IxL(p, index)`: p[index[l]] in lane l.
 
     Lane by lane: the hardware's gather is no faster on the CPUs at hand, and slower on several.
     """
+    if v.dtype == "f16" and v.lanes > 1:
+        lanes = ", ".join(f"((const u16 *)p)[i[{lane}]]" for lane in range(v.lanes))
+        return v.render(_GATHER_F16, index=index.name, lanes=lanes, hidden=_HIDDEN if v.bytes <= vector_bytes else "")
     lanes = "p[i]" if v.lanes == 1 else ", ".join(f"p[i[{lane}]]" for lane in range(v.lanes))
     value = lanes if v.lanes == 1 else f"($V){{{lanes}}}"
     return v.render(f"TM_INLINE $V tm_gather_${{D}}_{index.name}(const $T *p, {index.name} i) {{ return {value}; }}")
