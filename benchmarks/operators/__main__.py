@@ -3,7 +3,7 @@
 Operators that draw random numbers are timed and not compared. The error is the norm of the difference to the result
 in float64, over that of the result; of gradients, those of the sum of squares.
 
-python -m benchmarks operators [--only "sum of*" ...] [--engines eager inductor taskmap] [--rounds N] [--threads N]
+python -m benchmarks operators [--only "sum of*" ...] [--dtype bf16] [--engines eager inductor taskmap] [--rounds N]
 """
 
 from __future__ import annotations
@@ -43,8 +43,9 @@ LEAST = 0.8
 """The speed relative to the better of the others, at least."""
 MOST_ERROR = 4.0
 """The error over eager mode's, at most."""
-ROUNDING, ROUNDING_F64 = 1e-7, 2.2e-16
-"""An error of eager mode's below this counts as this: about the rounding of f32, and of results in f64."""
+NARROW = {"bf16": torch.bfloat16, "f16": torch.float16}
+ROUNDING = {torch.float64: 2.2e-16, torch.float32: 1e-7, torch.float16: 3e-4, torch.bfloat16: 2e-3}
+"""An error of eager mode's below this counts as this: about the rounding of results in the narrowest of the types."""
 
 Run = Callable[..., tuple[Tensor, ...]]
 
@@ -90,7 +91,7 @@ def _error(found: Sequence[Tensor], exact: Sequence[Tensor]) -> float:
 def measured(name: str, case: Case, backward: bool, engines: Sequence[str], protocol: Protocol, probe: Probe) -> Any:
     """One case in one direction."""
     torch.manual_seed(protocol.seed)
-    inputs = tuple(draw() for draw in case.draws)
+    inputs = case.inputs()
     if backward:
         inputs = tuple(x.requires_grad_() if x.is_floating_point() else x for x in inputs)
     direction = _backward if backward else _forward
@@ -98,7 +99,7 @@ def measured(name: str, case: Case, backward: bool, engines: Sequence[str], prot
         exact = direction(case.function)(*(_wide(x) for x in inputs))
     except RuntimeError:  # an operator that f64 lacks
         exact = None
-    wide = {x.dtype for x in inputs if x.is_floating_point()} == {torch.float64}
+    dtypes = {x.dtype for x in inputs if x.is_floating_point()} or {torch.float32}
     calls, errors = dict[str, Callable[[], object]](), dict[str, float]()
     for engine in engines:
         torch._dynamo.reset()
@@ -114,7 +115,7 @@ def measured(name: str, case: Case, backward: bool, engines: Sequence[str], prot
         "milliseconds": {engine: 1e3 * kept.seconds(engine).median for engine in engines},
         "speed": kept.speedup("taskmap", best).median,
         "best": best,
-        "error_over_eager": errors["taskmap"] / max(errors["eager"], ROUNDING_F64 if wide else ROUNDING),
+        "error_over_eager": errors["taskmap"] / max(errors["eager"], max(map(ROUNDING.__getitem__, dtypes))),
     }
 
 
@@ -129,15 +130,21 @@ def main(argv: list[str] | None = None) -> int:
     """The command."""
     cli = parser(__doc__ or "", 5, ENGINES)
     cli.add_argument("--only", nargs="+", default=["*"], metavar="PATTERN", help="operators, with * and ?, or families")
+    cli.add_argument("--dtype", choices=("f32", *NARROW), default="f32", help="the type of operands of f32")
     Protocol.add_arguments(cli, window=0.05)
     cli.set_defaults(patience=2.0)
     arguments = cli.parse_args(argv)
     engines = arguments.engines
-    report = Report("operators", start(arguments), ("operator", *(f"{e}, ms" for e in engines), "speed", "error"))
+    dtype = NARROW.get(arguments.dtype)
+    name = f"operators_{arguments.dtype}" if dtype else "operators"
+    columns = ("operator", *(f"{e}, ms" for e in engines), "speed", "error")
+    report = Report(name, start(arguments), columns)
     protocol, probe = Protocol.of(arguments, pause=0.005), Probe()
     for name, case, backward in _chosen(arguments.only):
+        if dtype and not case.narrows:
+            continue
         try:
-            found = measured(name, case, backward, engines, protocol, probe)
+            found = measured(name, case.of_type(dtype) if dtype else case, backward, engines, protocol, probe)
         except Exception as e:
             report.notes.append(f"{name}{', backward' * backward}: {type(e).__name__}: {str(e).splitlines()[0]}")
             print(report.notes[-1], file=sys.stderr)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -26,6 +26,23 @@ class Case:
     function: Callable[..., Any]
     draws: tuple[Draw, ...]
     backward: bool = False
+
+    def inputs(self) -> tuple[Tensor, ...]:
+        """Inputs, drawn afresh."""
+        return tuple(draw() for draw in self.draws)
+
+    @property
+    def narrows(self) -> bool:
+        """True if some input is of f32, so that the case exists in narrower types."""
+        return any(x.dtype == torch.float32 for x in self.inputs())
+
+    def of_type(self, dtype: torch.dtype) -> Case:
+        """The case with inputs of ``dtype`` instead of f32, in the same layout."""
+
+        def cast(draw: Draw) -> Draw:
+            return lambda: x.to(dtype) if (x := draw()).dtype == torch.float32 else x
+
+        return replace(self, draws=tuple(map(cast, self.draws)))
 
 
 Cases = Mapping[str, Case]

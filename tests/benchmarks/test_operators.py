@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from benchmarks.operators import __main__ as operators
-from benchmarks.operators.case import f32, of
+from benchmarks.operators.case import across, f32, f64, ints, of
 
 
 def test_names_are_unique_and_every_family_is_large() -> None:
@@ -30,3 +30,15 @@ def test_cases_are_measured_and_a_failure_is_a_note(tmp_path: Path, monkeypatch:
     assert [row["name"] for row in found["data"]] == ["double", "double, backward"]
     assert all(row["speed"] > 0 and row["error_over_eager"] <= 1 for row in found["data"])
     assert found["notes"] == ["broken: ValueError: no such operator"]
+
+
+def test_operands_of_a_narrow_type(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of f32 keep their layout; cases without any are left out."""
+    case = of(torch.mul, across(f32(8, 9)), f64(9))
+    x, y = case.of_type(torch.bfloat16).inputs()
+    assert (x.dtype, x.stride(), y.dtype) == (torch.bfloat16, (1, 8), torch.float64)
+    monkeypatch.setattr(operators, "FAMILIES", {"few": {"double": case, "whole": of(torch.neg, ints(9, 3))}})
+    options = ["--dtype", "bf16", "--rounds", "1", "--window", "0.001", "--out", str(tmp_path)]
+    assert operators.main(options) == 0
+    found = json.loads((tmp_path / "operators_bf16.json").read_text())
+    assert [row["name"] for row in found["data"]] == ["double"]

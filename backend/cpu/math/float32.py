@@ -11,19 +11,28 @@ same bits.
 from __future__ import annotations
 
 from taskmap.backend.cpu.math.hyperbolics import sinh_and_cosh
+from taskmap.backend.cpu.math.trigonometry import FUSES
 from taskmap.backend.cpu.math.types import fused, horner
 
-# exp(r) - 1 - r = r^2 q(r) for |r| <= ln(2) / 2; e1 is exp(r) - 1
+# x = n ln(2) + r. Added to 3 2^22, x / ln(2) is rounded to a whole number; the empty asm keeps -ffast-math from
+# cancelling the sum.
+_REDUCED = f"""\
+  $V n = {fused("x", "0x1.715476p+0f", "0x1.8p23f")};
+#ifdef __FAST_MATH__
+  __asm__("" : "+m"(n));
+#endif
+  n -= 0x1.8p23f;
+  $V r = {fused("n", "0x1.bd0106p-13f", fused("n", "-0x1.63p-1f", "x"))};
+"""
+# exp(r) = 1 + r + r^2 q(r) for |r| <= ln(2) / 2
 _EXP_CORE = (
-    "  $V n = tm_round_$V(x * 0x1.715476p+0f);\n"
-    f"  $V r = {fused('n', '0x1.bd0106p-13f', fused('n', '-0x1.63p-1f', 'x'))};\n"
+    _REDUCED
     + horner("q", "r", "0x1.6a23cep-10f 0x1.123a2p-7f 0x1.5558f2p-5f 0x1.555492p-3f 0x1.fffffcp-2f")
-    + f"  $V e1 = {fused('r * r', 'q', 'r')};\n"
+    + f"  $V power = {fused('r * r', 'q', 'r')} + 1.0f;\n"
 )
-# The same, with one term more: relative to exp(r) - 1, which is small where r is.
+# e1 = exp(r) - 1, with one term more: relative to exp(r) - 1, which is small where r is.
 _EXPM1_CORE = (
-    "  $V n = tm_round_$V(x * 0x1.715476p+0f);\n"
-    f"  $V r = {fused('n', '0x1.bd0106p-13f', fused('n', '-0x1.63p-1f', 'x'))};\n"
+    _REDUCED
     + horner("q", "r", "0x1.a032c2p-13f 0x1.6d723ep-10f 0x1.11118ap-7f 0x1.5554bp-5f 0x1.555554p-3f 0.5f")
     + f"  $V e1 = {fused('r * r', 'q', 'r')};\n"
 )
@@ -32,7 +41,7 @@ _EXPM1_CORE = (
 _EXP = (
     "  x = tm_atmost_$V(tm_atleast_$V(x, tm_splat_$V(-416.0f)), tm_splat_$V(89.0f));\n"
     + _EXP_CORE
-    + "  return tm_scale_$V(e1 + 1.0f, n);"
+    + "  return tm_scale_$V(power, n);"
 )
 _EXP2 = (
     "  x = tm_atmost_$V(tm_atleast_$V(x, tm_splat_$V(-151.0f)), tm_splat_$V(129.0f));\n"
@@ -51,34 +60,39 @@ _EXPM1 = (
   $V y = {fused("t", "e1", "t - 0.5f")};
   return tm_select_$V(tm_abs_$V(small) < 0x1p-24f, small, y + y);"""
 )
-# tanh(x) = x + x^3 p(x^2) for |x| < 0.6, and 1 - 2 / (exp(2x) + 1) from there on
+# Quotients a / b, of an estimate of 1 / b and of what is then left of a, without the rounding error of b: these are
+# a - y - y e of y = a / (1 + e), and a - 2 y - y a of y = a / (2 + a). The first difference is exact for a <= 2; beyond
+# it, the rounding error of y a would be larger than what it corrects where products are rounded.
+# tanh(x) = a / (2 + a) with a = exp(2 |x|) - 1, which is large enough from 9.5 on.
 _TANH = (
-    """\
-  $V signed_x = x;
-  $V a = tm_atmost_$V(tm_abs_$V(x), tm_splat_$V(9.02f));
-  $V s = a * a;
-  x = a + a;
-"""
-    + horner("p", "s", "-0x1.82585ap-8f 0x1.54b8ap-6f -0x1.b898dep-5f 0x1.1109aep-3f -0x1.55553ep-2f")
-    + _EXP_CORE
+    "  $V signed_x = x;\n  x = tm_atmost_$V(tm_abs_$V(x), tm_splat_$V(9.5f));\n  x = x + x;\n"
+    + _EXPM1_CORE
     + f"""\
-  $V e = (e1 + 1.0f) * tm_pow2_$V(n);
-  return tm_copysign_$V(tm_select_$V(a < 0.6f, {fused("a * s", "p", "a")}, 1.0f - 2.0f / (e + 1.0f)), signed_x);"""
+  $V t = tm_pow2_$V(n);
+  $V a = {fused("t", "e1", "t - 1.0f")};
+#if {FUSES}
+  $V guess = tm_estimate_$V(a + 2.0f);
+  $V y = a * guess;
+  $V rest = {fused("-y", "a", fused("-2.0f", "y", "a"))};
+  y = {fused("rest", "guess", "y")};
+#else
+  $V y = a / (a + 2.0f);
+  $V rest = a - y - y - y * a;
+  y += tm_select_$V(a < 2.0f, rest, tm_splat_$V(0.0f)) / (a + 2.0f);
+#endif
+  return tm_copysign_$V(y, signed_x);"""
 )
-# e / (1 + e) for x < 0 and 1 / (1 + e) for x >= 0, where e = exp(-|x|) <= 1. The end corrects the rounding errors of
-# e and 1 + e, with 1 / (1 + e) to about 4 %.
+# e / (1 + e) for x < 0 and 1 / (1 + e) for x >= 0, where e = exp(-|x|) <= 1.
 _SIGMOID = (
-    "  $M negative = x < 0;\n"
-    "  x = tm_atleast_$V(-tm_abs_$V(x), tm_splat_$V(-104.0f));\n"
+    "  $M negative = x < 0;\n  x = tm_atleast_$V(-tm_abs_$V(x), tm_splat_$V(-104.0f));\n"
     + _EXP_CORE
     + f"""\
-  $V whole = e1 + 1.0f;
-  $V lost = (e1 - (whole - 1.0f)) * tm_pow2_$V(tm_atleast_$V(n, tm_splat_$V(-126.0f)));
-  $V e = tm_scale_$V(whole, n);
-  $V below = e + 1.0f;
-  $V y = tm_select_$V(negative, e, tm_splat_$V(1.0f)) / below;
-  $V rest = {fused("-y", "e - (below - 1.0f)", "tm_select_$V(negative, lost, tm_splat_$V(0.0f))")};
-  return {fused("rest", fused("e", "-0.457f", "0.957f"), "y")};"""
+  $V e = tm_scale_$V(power, n);
+  $V a = tm_select_$V(negative, e, tm_splat_$V(1.0f));
+  $V guess = tm_estimate_$V(e + 1.0f);
+  $V y = a * guess;
+  $V rest = {fused("-y", "e", "a - y")};
+  return {fused("rest", "guess", "y")};"""
 )
 
 # log(1 + f) - f = f^2 (f p(f) - 1/2) for 2/3 <= 1 + f < 4/3
@@ -170,7 +184,7 @@ _ERF = (
     + "  x = g * a;\n"
     + _EXP_CORE
     + f"""\
-  $V tail = {fused("-(e1 + 1.0f)", "tm_pow2_$V(n)", "1.0f")};
+  $V tail = {fused("-power", "tm_pow2_$V(n)", "1.0f")};
   return tm_copysign_$V(tm_select_$V(a < 1.0f, {fused("a", "p", "a")}, tail), signed_x);"""
 )
 
@@ -186,6 +200,6 @@ BODIES = {
     "log10": _LOG10,
     "log1p": _LOG1P,
     "erf": _ERF,
-    **sinh_and_cosh("91.0f", _EXP_CORE, "e1 + 1.0f", "0x1.756c2p-19f 0x1.a022bcp-13f 0x1.1110ep-7f 0x1.555556p-3f"),
+    **sinh_and_cosh("91.0f", _EXP_CORE, "power", "0x1.756c2p-19f 0x1.a022bcp-13f 0x1.1110ep-7f 0x1.555556p-3f"),
 }
 SHARED = {"log_split": _LOG_SPLIT, "log_edges": _LOG_EDGES}

@@ -21,13 +21,13 @@ _ROUND = """\
 #ifdef __FAST_MATH__
   __asm__("" : "+m"(t));
 #endif
-  $V r = tm_copysign_$V(tm_select_$V(a < $magic, t - $magic, a), x);
 $fix"""
+_NEAREST = "tm_copysign_$V(tm_select_$V(a < $magic, t - $magic, a), x)"
 _FIX = {
-    "round": "  return r;",
-    "floor": "  return tm_copysign_$V(tm_select_$V(r > x, r - 1, r), x);",
-    "ceil": "  return tm_copysign_$V(tm_select_$V(r < x, r + 1, r), x);",
-    "trunc": "  return tm_copysign_$V(tm_select_$V(tm_abs_$V(r) > a, tm_abs_$V(r) - 1, r), x);",
+    "round": f"  return {_NEAREST};",
+    "floor": f"  $V r = {_NEAREST};\n  return tm_copysign_$V(tm_select_$V(r > x, r - 1, r), x);",
+    "ceil": f"  $V r = {_NEAREST};\n  return tm_copysign_$V(tm_select_$V(r < x, r + 1, r), x);",
+    "trunc": f"  $V r = {_NEAREST};\n  return tm_copysign_$V(tm_select_$V(tm_abs_$V(r) > a, tm_abs_$V(r) - 1, r), x);",
 }
 _SQRT = """\
   $V r = x;
@@ -55,6 +55,13 @@ _SCALE = {  # f32: the first factor is 0 from the bound on, so that no product i
   $V h = tm_round_$V(n * 0.5);
   return x * tm_pow2_$V(h) * tm_pow2_$V(n - h);""",
 }
+# One instruction for vectors of any width; those of less than a register are a part of one.
+_ESTIMATE = """\
+#ifdef __AVX512VL__
+$estimate
+#else
+  return 1.0f / x;
+#endif"""
 # If the CPU cannot round x * y + z once, it is rounded twice. This holds for a whole target, never for some lanes only.
 _FMA = """\
 #if defined(__FMA__) || defined(__FP_FAST_FMA$F)
@@ -75,7 +82,8 @@ def native(name: str, v: Vector) -> str | None:
     fma(x, y, z): x y + z; round (ties to even), floor, ceil, trunc, sqrt; max, min: the other operand is a NaN where
     one is; atmost(x, bound), atleast(x, bound): a NaN in x comes through, one in bound does not; pow2(n): 2^n for an
     integral n in [-127, 128], with 0 and inf at the ends; scale(x, n): x 2^n, rounded once, for 1/2 <= x <= 2 and an
-    integral n of at most 256 (f64: in [-2044, 2048]).
+    integral n of at most 256 (f64: in [-2044, 2048]); estimate(x), of f32: 1 / x to at least 13 bits, the same in any
+    number of lanes, for x and 1 / x in the normal range.
     """
     if name == "fma":
         return _fma(v)
@@ -85,10 +93,23 @@ def native(name: str, v: Vector) -> str | None:
         return _two_operands(name, v)
     if name == "pow2":
         return _define(v, "pow2", "$V n", _POW2[v.dtype])
+    if name == "estimate" and v.dtype == "f32":
+        return _define(v, name, "$V x", v.render(_ESTIMATE, estimate=_estimate(v)))
     if name == "scale":
         fast = _register(v, {64: "scalef{p}512_mask(x, n, x, -1, 4)"}, {64: "__AVX512F__"})
         return _define(v, "scale", "$V x, $V n", _either(fast, _SCALE[v.dtype]))
     return None
+
+
+def _estimate(v: Vector) -> str:
+    """The instruction that estimates a reciprocal, of a register of 16, 32 or 64 bytes."""
+    size = max(v.bytes, 16)
+    instruction = f"__builtin_ia32_rcp14ps{8 * size}_mask({{0}}, {{0}}, -1)"
+    if v.bytes >= 16:
+        return f"  return {instruction.format('x')};"
+    lanes = "x" if v.lanes == 1 else "x[0], x[1]"
+    whole = f"  f32x4 whole = {{{lanes}}};\n  whole = {instruction.format('whole')};\n"
+    return whole + ("  return whole[0];" if v.lanes == 1 else "  return ($V){whole[0], whole[1]};")
 
 
 def _define(v: Vector, name: str, arguments: str, body: str) -> str:
@@ -114,9 +135,10 @@ def _either(fast: tuple[str, str] | None, portable: str) -> str:
     return f"#if {fast[0]}\n  return {fast[1]};\n#else\n{portable}\n#endif"
 
 
-def _in_clang(name: str, otherwise: str) -> str:
+def _in_clang(name: str, otherwise: str, arguments: str = "x") -> str:
     builtin = f"__builtin_elementwise_{'roundeven' if name == 'round' else name}"
-    return f"#if defined(__clang__) && __has_builtin({builtin})\n  return {builtin}(x);\n#else\n{otherwise}\n#endif"
+    rest = f"#el{otherwise[1:]}" if otherwise.startswith("#if ") else f"#else\n{otherwise}\n#endif"
+    return f"#if defined(__clang__) && __has_builtin({builtin})\n  return {builtin}({arguments});\n{rest}"
 
 
 def _one_operand(name: str, v: Vector) -> str:
@@ -138,9 +160,7 @@ def _fma(v: Vector) -> str:
     else:
         calls = {64: "vfmadd{p}512_mask(x, y, z, -1, 4)", 32: "vfmadd{p}256(x, y, z)", 16: "vfmadd{p}(x, y, z)"}
         body = _either(_register(v, calls, {64: "__AVX512F__", 32: "__FMA__", 16: "__FMA__"}), _FMA_LANES)
-        clang = "__builtin_elementwise_fma"
-        guard = f"#if defined(__clang__) && __has_builtin({clang})"
-        body = f"{guard}\n  return {clang}(x, y, z);\n#else\n{body}\n#endif"
+        body = _in_clang("fma", body, "x, y, z")
     text = _FMA.replace("$fused", body).replace("$F", "F" if v.dtype == "f32" else "")
     return _define(v, "fma", "$V x, $V y, $V z", text)
 

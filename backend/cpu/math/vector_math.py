@@ -39,7 +39,7 @@ UNARY = frozenset(
 # Steps of other functions that nothing else needs.
 _INTERNAL = (
     _FAR
-    | frozenset(["atmost", "atleast", "pow2", "scale", "trig_reduce_wide"])
+    | frozenset(["atmost", "atleast", "estimate", "pow2", "scale", "trig_reduce_wide"])
     | frozenset(name for names in (math_float32.SHARED, math_libm.SHARED, trigonometry.STEPS) for name in names)
     | frozenset([*trigonometry.WIDE, *through_f64.STEPS, *LANEWISE])
 )
