@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.nn import functional as F
 
+from taskmap.compile.early_rules import early_rules
 from tests.taskmap.compare import compiled
 from tests.taskmap.compile.training.test_work import compilations
 
@@ -113,6 +114,14 @@ def test_symbolic_sizes_are_compiled_once() -> None:
 
 
 def test_other_backends_keep_their_rules() -> None:
-    rules = {op: dict(op.py_kernels) for op in (torch.ops.aten.upsample_bilinear2d.vec,)}
+    """All that early_rules replaces, which they have while a graph is traced, and after it no longer."""
+    linear = (torch.ops.aten.upsample_linear1d, torch.ops.aten.upsample_bilinear2d, torch.ops.aten.upsample_trilinear3d)
+    nearest = (f"{name}{d}d" for name in ("upsample_nearest", "_upsample_nearest_exact") for d in (1, 2, 3))
+    resizing = [op.vec for op in (*linear, *(getattr(torch.ops.aten, name) for name in nearest))]
+    operators = [*resizing, torch.ops.aten._pad_circular.default]
+    rules = [dict(op.py_kernels) for op in operators]
+    with early_rules():
+        assert all(op.py_kernels != before for op, before in zip(operators, rules, strict=True))
+    assert [op.py_kernels for op in operators] == rules
     compiled(lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"))(torch.randn(1, 1, 3, 3))
-    assert {op: dict(op.py_kernels) for op in rules} == rules
+    assert [op.py_kernels for op in operators] == rules
