@@ -77,7 +77,9 @@ MOVEMENT: Cases = {
     "scatter_reduce amax": of(
         lambda x, i, y: x.scatter_reduce(0, i, y, "amax"), f32(4096), ints(4096, 200_003), f32(200_003)
     ),
-    "index_put": of(lambda x, i, y: x.index_put((i,), y), f32(4096, 256), ints(4096, 512), f32(512, 256)),
+    "index_put": of(
+        lambda x, i, y: x.index_put((i,), y), f32(4096, 256), lambda: torch.randperm(4096)[:512], f32(512, 256)
+    ),
     "index_put, accumulated": of(
         lambda x, i, y: x.index_put((i,), y, accumulate=True), f32(4096, 256), ints(4096, 5003), f32(5003, 256)
     ),
