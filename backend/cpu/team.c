@@ -1,11 +1,11 @@
 /* Parallel loops of kernels: running threads claim iterations.
 
    A team is the threads of one OpenMP region, from a run's first parallel loop to its end; a run without one wakes no
-   thread. Its leader calls the kernels one after
-   another; each parallel loop is split into a part for every thread, as by OpenMP's static schedule, and each part into
-   a few chunks. A thread claims the chunks of its own part first, then the remaining ones of others. So no thread waits
-   for a thread that the system is not running: the leader can do all the work itself. Alone on the machine every thread
-   works on its own part, and data stays in the cache of the core that computed it.
+   thread. Its leader calls the kernels one after another; each parallel loop is split into a part for every thread, as
+   by OpenMP's static schedule, and each part into a few chunks, the last of them short. A thread claims the chunks of
+   its own part first, then the remaining ones of others. So no thread waits for a thread that the system is not
+   running: the leader can do all the work itself, and where one core is slower than another, both end together. Alone
+   on equal cores every thread works on its own part, and data stays in the cache of the core that computed it.
 
    Threads without a chunk to claim spin for a moment, then sleep; one that yielded would lose a whole time slice. A
    leader that loses more time waiting for chunks of descheduled threads than a thread contributes goes on with fewer of
@@ -27,18 +27,25 @@ extern int clock_gettime(int clock, struct tm_time *time);
 #if defined(__x86_64__)
 #define TM_FUTEX 202
 #define TM_PAUSE() __builtin_ia32_pause()
+#define TM_CYCLES() ((tm_i64)__builtin_ia32_rdtsc())
 #elif defined(__aarch64__)
 #define TM_FUTEX 98
 #define TM_PAUSE() __asm__ volatile("yield")
 #else
 #define TM_PAUSE() (void)0
 #endif
+#ifndef TM_CYCLES
+#define TM_CYCLES() 0LL
+#endif
 
 enum {
-  TM_CHUNKS = 4,          /* of a part */
+  TM_CHUNKS = 8,          /* of a part, at most */
+  TM_SHORT = 4000,        /* cycles of a first chunk: below two microseconds, as a rule */
   TM_MOST = 1024,         /* threads */
   TM_SPIN = 2000,         /* pauses before a thread sleeps: about 100 microseconds */
 };
+/* Chunks before this one, in sixteenths of a part: the last are short, because others wait for them. */
+static const unsigned char TM_BEFORE[TM_CHUNKS + 1] = {0, 4, 8, 10, 12, 13, 14, 15, 16};
 static const tm_i64 TM_NOTHING = 100000;    /* ns of lost time that are tolerated */
 static const tm_i64 TM_FEWER = 5000000;     /* ns for which a leader goes on with fewer threads, the first time */
 static const tm_i64 TM_LONGEST = 160000000; /* and at most; it is doubled while nothing gets better */
@@ -97,22 +104,32 @@ static void tm_wake(int *word)
 
 static int tm_chunks(tm_i64 iterations) { return iterations < TM_CHUNKS ? (int)iterations : TM_CHUNKS; }
 
-/* Runs the remaining chunks of all parts, those of `self` first. Returns the number of chunks done. */
+/* The iterations of a part of this length before a chunk. */
+static tm_i64 tm_before(tm_i64 length, int chunk)
+{
+  return length < 2 * TM_CHUNKS ? length * chunk / tm_chunks(length) : length * TM_BEFORE[chunk] / 16;
+}
+
+/* Runs the remaining chunks of all parts, those of `self` first. A thread whose first chunk is short claims all that
+   are left at once: its part is over before another could take any. Returns the number of chunks done. */
 static int tm_work(struct tm_team *team, int self)
 {
-  int done = 0;
+  int done = 0, most = 1;
   for (int k = 0; k < team->parts; k++) {
     const int p = (self + k) % team->parts;
     int *const left = &team->part[p].left;
     int n = __atomic_load_n(left, __ATOMIC_ACQUIRE);
     while (n > 0) {
-      if (!__atomic_compare_exchange_n(left, &n, n - 1, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) continue;
+      const int taken = most < n ? most : n;
+      if (!__atomic_compare_exchange_n(left, &n, n - taken, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) continue;
       /* Until this chunk is done there is no other loop, so what it says is stable only now. */
       const tm_i64 share = team->extent / team->parts, more = team->extent % team->parts;
       const tm_i64 start = p * share + (p < more ? p : more), length = share + (p < more);
-      const int chunks = tm_chunks(length), chunk = chunks - n;
-      team->loop(team->data, start + length * chunk / chunks, start + length * (chunk + 1) / chunks);
-      done++;
+      const int chunk = tm_chunks(length) - n;
+      const tm_i64 began = done ? 0 : TM_CYCLES();
+      team->loop(team->data, start + tm_before(length, chunk), start + tm_before(length, chunk + taken));
+      if (!done && TM_CYCLES() - began < TM_SHORT) most = TM_CHUNKS;
+      done += taken;
       n = __atomic_load_n(left, __ATOMIC_ACQUIRE);
     }
   }
