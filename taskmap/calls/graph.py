@@ -97,6 +97,10 @@ class BoundGraph:
         for slot in self._specs.checked:
             values[slot] = self.fitted(values[slot], places[slot][1])
 
+    def shown(self, given: AnyTensor, used: AnyTensor) -> AnyTensor:
+        """The argument that results are views of: as it was given, or the copy that native code used."""
+        return used
+
     def table(self, values: list[Any], places: Mapping[int, Place]) -> array[int]:
         """The addresses of the program's table."""
         return array("q", [self.address(values[s]) for s in self.binding.io])
@@ -129,7 +133,10 @@ class BoundGraph:
     def _run(self, values: list[Any], constants: array[int]) -> list[Any]:
         dims = self.read_dims(values)
         places = self.places(dims)
+        given = [(slot, values[slot]) for slot in self._specs.shown]
         self.execute(values, constants, dims, places)
+        for slot, tensor in given:
+            values[slot] = self.shown(tensor, values[slot])
         return self.results(values, places, dims)
 
     def places(self, dims: Sequence[int]) -> dict[int, Place]:
@@ -218,6 +225,8 @@ class Specs:
         dims = [var for var, _ in binding.dims]
         self.sizes = {out: sizes_function([out], dims) for out in self.outputs if isinstance(out, Expr)}
         self.parts = [(i, o.of, o) for i, o in enumerate(self.outputs) if isinstance(o, View) and o.of is not None]
+        viewed = {o.slot for o in self.outputs if isinstance(o, View) and o.of is None and not o.copy}
+        self.shown = tuple(slot for slot in self.checked if slot in viewed)
         # If every result is a whole slot, a call has nothing to decide.
         self.visible = len(self.outputs) - binding.hidden
         seen = self.outputs[: self.visible]

@@ -75,6 +75,11 @@ class CompiledGraph(BoundGraph):
             if given.stride() != strides or given.is_neg() or not (self._alignment is None or self._is_usable(given)):
                 values[slot] = self._conform(given, strides)
 
+    def shown(self, given: torch.Tensor, used: torch.Tensor) -> torch.Tensor:
+        """As it was given, so that results lie in the caller's memory; the copy, where it has none on this device."""
+        plain = given.device == self.device and not given.is_neg() and not given._is_zerotensor()
+        return given if plain else used
+
     def table(self, values: list[Any], places: Mapping[int, Place]) -> array[int]:
         """The addresses of the program's table."""
         if self.binding.externs:

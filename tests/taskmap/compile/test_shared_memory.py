@@ -202,3 +202,22 @@ def test_a_detached_view_of_a_result_requires_no_gradient() -> None:
         assert len({t.untyped_storage().data_ptr() for t in got}) == 1
         (grad,) = torch.autograd.grad(sum(t.double().sum() for t in got if t.requires_grad), x)  # type: ignore[arg-type]
         torch.testing.assert_close(grad, 2 / (1 + x.detach()))
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("target", ["cpu", "cuda-sim"])
+def test_a_view_of_a_written_argument_lies_where_the_argument_does(target: str, dynamic: bool) -> None:
+    """A GPU's kernels read a copy of one that begins within a line of memory; its views are those of the argument."""
+    torch._dynamo.reset()
+
+    def program(x: Tensor) -> Results:
+        x.relu_()
+        return x.unflatten(0, (1, -1)), x[1:]
+
+    compiled = torch.compile(program, backend="taskmap", dynamic=dynamic, options={"target": target})
+    for rows, columns in ((18, 6), (9, 3)):
+        x = torch.randn(rows, columns)[1:-1]
+        same = x.clone(memory_format=torch.preserve_format)
+        right, mine = program(same), compiled(x)
+        torch.testing.assert_close(mine, right)
+        assert [t.data_ptr() - x.data_ptr() for t in mine] == [t.data_ptr() - same.data_ptr() for t in right]
