@@ -23,7 +23,11 @@ from taskmap.backend.store.objects import KernelStore
 
 source = KernelSource("team", '''
 extern int omp_get_max_threads(void) __attribute__((weak));
-static void count(const void *data, i64 first, i64 end) { __atomic_fetch_add(*(int *const *)data, 1, 5); }
+extern int usleep(unsigned);
+static void count(const void *data, i64 first, i64 end) {
+  __atomic_fetch_add(*(int *const *)data, 1, 5);
+  usleep(10); /* a thread with short work claims several ranges at once */
+}
 int team(int *ranges) {
   *ranges = 0;
   tm_parallel_1(count, &ranges, 4096);
@@ -38,7 +42,7 @@ def team():
         time.sleep(0.02)
         ranges = ctypes.c_int(-1)
         most = function(ctypes.byref(ranges))
-        found.append((most, max(1, ranges.value // 4)))  # a thread's part is cut into four
+        found.append((most, max(1, ranges.value // 8)))  # a thread's part is cut into eight
     return max(found)
 
 def runtimes():
