@@ -9,6 +9,7 @@
     homes           storage that results share in PyTorch, for values that the caller gets
     origin          the user's line for each node
     results         the results of an operator that a graph reads
+    mixed_norms     normalisations of narrow floats with parameters of f32, on CPUs
     quantised       the operators of PyTorch's export quantisation, in terms of ATen
     gpu_attention   PyTorch's attentions of GPUs, as its attention of CPUs
     long_attention  attention in training whose scores exceed the caches, left to PyTorch on CPUs

@@ -12,6 +12,7 @@ from torch._ops import OpOverload
 from torch.utils._pytree import tree_map_only
 
 from taskmap.graph.importers.torch.aten import ATEN
+from taskmap.graph.importers.torch.mixed_norms import mixed_norms
 from taskmap.graph.importers.torch.quantised import quantised_rules
 
 KEEP_WHOLE = frozenset(
@@ -31,7 +32,7 @@ def decompositions() -> dict[OpOverload, Callable[..., Any]]:
     The public ``core_aten_decompositions`` also collects the composite operators of all loaded libraries. That takes
     0.1 s and is not needed, because the dispatcher decomposes those anyway.
     """
-    return {**_table(frozenset(ATEN.entries.keys() | KEEP_WHOLE)), **quantised_rules()}
+    return {**_table(frozenset(ATEN.entries.keys() | KEEP_WHOLE)), **quantised_rules(), **mixed_norms()}
 
 
 @lru_cache(maxsize=4)
