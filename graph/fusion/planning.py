@@ -137,13 +137,16 @@ class _Planner:
         return slice_placement(self._place(cat, strides), concatenated_axis(cat), start)
 
     def _view(self, node: Node) -> Placement | None:
-        """The place of a view in the storage of its source; None when that contradicts the view's fixed strides."""
+        """The place of a view in the storage of its source; None when that contradicts the view's fixed strides, or a
+        result would run backwards (PyTorch has no negative strides)."""
         chain = view_chain(node)
         place: Placement | None = self._place(chain.pop(), self.strides)
         while chain and place is not None:
             place = view_placement(definition(chain.pop()), place)
-        if place is None or (node.strides is None and node in self.graph.outputs):
-            return place
+        if place is None:
+            return None
+        if node.strides is None and node in self.graph.outputs:
+            return None if any(isinstance(s, int) and s < 0 for s in place.strides) else place
         fixed = self.strides[node]
         return replace(place, strides=fixed) if equal_strides(node.shape, place.strides, fixed) else None
 

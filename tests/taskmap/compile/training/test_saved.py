@@ -64,3 +64,24 @@ def test_saved_tensors_that_come_back_with_other_strides(hooks: Callable[[], Abs
             got = step(module, run, x)
         want = step(other, other, x)
         assert_like(got, want, 1e-3, 1e-4)
+
+
+@pytest.mark.parametrize(
+    "program", [lambda x: x.sum(0).flip(0), lambda x: x.sin().flip(1, 0), lambda x: x.sum(0)[None]]
+)
+def test_reversed_results_are_saved(program: Callable[[Tensor], Tensor]) -> None:
+    """In memory of their own: PyTorch has no negative strides."""
+
+    def squared(x: Tensor) -> Tensor:
+        y = program(x)
+        return y * y
+
+    for shape in ((6, 1), (6, 5)):
+        x = torch.randn(shape, requires_grad=True)
+        same = x.detach().clone().requires_grad_()
+        torch._dynamo.reset()
+        mine, right = torch.compile(squared, backend="taskmap")(x), squared(same)
+        mine.sum().backward()
+        right.sum().backward()
+        torch.testing.assert_close(mine, right)
+        torch.testing.assert_close(x.grad, same.grad)
