@@ -77,7 +77,7 @@ FLOORS: dict[str, tuple[str, ...]] = {
         "__init__",
     ),
     "taskmap.graph.importers.torch": (
-        "empty_tensors gpu_attention homes origin quantised results storage symbols table types",
+        "empty_tensors gpu_attention homes mixed_norms origin quantised results storage symbols table types",
         "long_attention",
         "aten/",
         "decompositions fx",
