@@ -20,14 +20,13 @@ _aten = torch.ops.aten
 
 def mixed_norms() -> dict[OpOverload, Callable[..., Any]]:
     """The rules; each leaves the operator as it is where its types are others."""
-    operators = (
-        _aten.native_layer_norm.default,
-        _aten.native_group_norm.default,
-        _aten._native_batch_norm_legit.no_stats,
-        _aten._native_batch_norm_legit_functional.default,
-    )
-    positions = (2, 1, 1, 1)
-    return {op: _in_f32(op, weight) for op, weight in zip(operators, positions, strict=True)}
+    weights = {
+        _aten.native_layer_norm.default: 2,
+        _aten.native_group_norm.default: 1,
+        _aten._native_batch_norm_legit.no_stats: 1,
+        _aten._native_batch_norm_legit_functional.default: 1,
+    }
+    return {op: _in_f32(op, position) for op, position in weights.items()}
 
 
 def _in_f32(op: OpOverload, weight: int) -> Callable[..., Any]:
