@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -236,6 +237,16 @@ def _within(at: Position, size: int) -> bool:
         return at.min() >= 0 and bool(at.max() < size)
     every = at.reshape(-1).tolist()
     return not every or (min(every) >= 0 and max(every) < size)
+
+
+def region_indices(start: Sequence[int], extents: Sequence[int]) -> list[Array]:
+    """The indices of a region's elements in order, one array for each dimension."""
+    return [s + i for s, i in zip(start, _grid(tuple(extents)), strict=True)]
+
+
+@lru_cache(maxsize=1024)
+def _grid(extents: tuple[int, ...]) -> tuple[Array, ...]:
+    return tuple(i.reshape(-1) for i in np.indices(extents, np.int64))
 
 
 def adopt(buffer: Buffer, shape: tuple[int, ...], strides: tuple[int, ...], offset: int, array: Array) -> Memory:

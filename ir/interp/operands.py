@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from taskmap.ir.algebra.fragments import Fragment, fragment
 from taskmap.ir.errors import VerifyError
 from taskmap.ir.interp.expressions import Environment, ExpressionCompiler, Value
-from taskmap.ir.interp.memory import CheckedAccess, Memory
+from taskmap.ir.interp.memory import CheckedAccess, Memory, region_indices
 from taskmap.ir.interp.wgmma import Described
 from taskmap.ir.isa.entry import Instruction, Parameter, Place
 from taskmap.ir.lower.flatten import strides_of
@@ -128,8 +128,7 @@ class InstructionCall:
 
     def elements(self, b: Buffer, start: Coords, extents: Coords) -> InstructionOperand:
         """All elements of a region, in row-major order."""
-        grid = np.meshgrid(*(np.arange(s, s + n) for s, n in zip(start, extents, strict=True)), indexing="ij")
-        return self.operand(b, tuple(g.reshape(-1) for g in grid))
+        return self.operand(b, tuple(region_indices(start, extents)))
 
     def operand(self, b: Buffer, at: tuple[Array, ...]) -> InstructionOperand:
         return InstructionOperand(self.frame.buffer(b), at, self.frame.access_to(b))

@@ -25,7 +25,7 @@ from taskmap.ir.interp.definitions import NUMPY_TYPES, convert
 from taskmap.ir.interp.dispatch import Invocations, is_collective, may_wait
 from taskmap.ir.interp.expressions import Environment, ExpressionCompiler, Value
 from taskmap.ir.interp.instructions import multiply
-from taskmap.ir.interp.memory import CheckedAccess, Memory, Storage, adopt, row_major, span
+from taskmap.ir.interp.memory import CheckedAccess, Memory, Storage, adopt, region_indices, row_major, span
 from taskmap.ir.interp.operands import BlockContext
 from taskmap.ir.interp.scheduler import Collective, SyncPoint, ThreadBlock
 from taskmap.ir.interp.warp_ops import exchanged, value_alone
@@ -390,12 +390,12 @@ class _Machine:
         return lambda frame: (tuple(s(frame) for s in start), tuple(n(frame) for n in extents))
 
     def read(self, frame: Environment, b: ir.Buffer, start: Sequence[int], extents: Sequence[int]) -> Array:
-        at = _elements(start, extents)
+        at = region_indices(start, extents)
         flat: Array = frame.buffer(b).load(at, frame.access_to(b), frame.lenient > 0)
         return flat.reshape(tuple(extents))
 
     def write(self, frame: Environment, b: ir.Buffer, start: Sequence[int], values: Array) -> None:
-        at = _elements(start, values.shape)
+        at = region_indices(start, values.shape)
         frame.buffer(b).store(at, values.reshape(-1), frame.access_to(b))
 
     def read_clipped(self, frame: Environment, b: ir.Buffer, start: Sequence[int], extents: Sequence[int]) -> Array:
@@ -556,16 +556,6 @@ def _inside(frame: Environment, b: ir.Buffer, start: Sequence[int], extents: Seq
         return list(extents)
     shape = frame.buffer(b).shape
     return [max(0, min(n, size - s)) for s, n, size in zip(start, extents, shape, strict=True)]
-
-
-def _elements(start: Sequence[int], extents: Sequence[int]) -> list[Array]:
-    """The indices of a region's elements in order, one array for each dimension."""
-    return [s + i for s, i in zip(start, _grid(tuple(extents)), strict=True)]
-
-
-@lru_cache(maxsize=1024)
-def _grid(extents: tuple[int, ...]) -> tuple[Array, ...]:
-    return tuple(i.reshape(-1) for i in np.indices(extents, np.int64))
 
 
 def _spread(

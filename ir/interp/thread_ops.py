@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from taskmap.ir.errors import VerifyError
 from taskmap.ir.interp.definitions import convert
-from taskmap.ir.interp.memory import CheckedAccess
+from taskmap.ir.interp.memory import CheckedAccess, region_indices
 from taskmap.ir.interp.operands import InstructionCall, InstructionOperand, Mbarrier, unknown
 from taskmap.ir.isa import specs
 from taskmap.ir.isa.entry import Place
@@ -52,8 +52,7 @@ def _tensor(call: InstructionCall) -> None:
     assert isinstance(described, TensorMap)
     tensor = call.frame.buffer(described.buffer)
     start = [int(call.named(f"c{d}")) for d in reversed(range(spec.rank))]
-    grid = np.meshgrid(*(np.arange(s, s + n) for s, n in zip(start, described.box, strict=True)), indexing="ij")
-    flat = [g.reshape(-1) for g in grid]
+    flat = region_indices(start, described.box)
     shape, strides, offset = call.geometry(described.seen)
     inside = np.all([(g >= 0) & (g < n) for g, n in zip(flat, shape, strict=True)], axis=0)
     at = tuple(g[inside] for g in flat)
